@@ -1,0 +1,35 @@
+"""Names to plugins: what is installed, what it is called, how it is configured. Never imports torch."""
+
+from __future__ import annotations
+
+from explainer_registry.catalogue import Catalogue
+from explainer_registry.choice import Choice, Selected
+from explainer_registry.current import registry, use
+from explainer_registry.errors import ExplainerError, RegistryError
+from explainer_registry.hookspecs import hookimpl, hookspec
+from explainer_registry.manager import Registry
+from explainer_registry.plugin import PluginInfo, Problem
+from explainer_registry.schema import Schema, field_errors
+from explainer_registry.specs import CAPABILITIES, EncoderSpec, MethodSpec, ScoreSpec, Spec
+
+__all__ = [
+    "CAPABILITIES",
+    "Catalogue",
+    "Choice",
+    "EncoderSpec",
+    "ExplainerError",
+    "MethodSpec",
+    "PluginInfo",
+    "Problem",
+    "Registry",
+    "RegistryError",
+    "Schema",
+    "ScoreSpec",
+    "Selected",
+    "Spec",
+    "field_errors",
+    "hookimpl",
+    "hookspec",
+    "registry",
+    "use",
+]
