@@ -1,0 +1,56 @@
+"""From a cell of a feature map into the space in which targets are directions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Readout:
+    """What the model would make of one cell, if the whole picture looked like it.
+
+    E is the width of the space in which a target is a single row: what enters a classifier's last linear
+    layer, or the joint embedding of a CLIP.
+
+    Attributes:
+        embed: Takes columns [B, N, C] to [B, N, E].
+        rows: Takes directions [B, T, D] of the output space to rows [B, T, E].
+        exact: Whether the model's own score is, up to a bias, the average of its cells' contributions, or
+            that of its class token. False where it pools in another way, or does something that is not
+            linear between pooling and output.
+    """
+
+    embed: Callable[[Tensor], Tensor]
+    rows: Callable[[Tensor], Tensor]
+    exact: bool = True
+
+    def contributions(self, columns: Tensor, directions: Tensor) -> Tensor:
+        """Dot product of each cell with each target's row, without bias (Zhou et al. 2016, eq. 2).
+
+        Args:
+            columns: [B, N, C].
+            directions: [B, T, D].
+
+        Returns:
+            [B, T, N], float32.
+        """
+        embedded, rows = self.embed(columns).float(), self.rows(directions.float()).float()
+        return torch.einsum("bne,bte->btn", embedded, rows)
+
+    def similarities(self, columns: Tensor, directions: Tensor) -> Tensor:
+        """Cosine similarity of each cell with each target's row.
+
+        Args:
+            columns: [B, N, C].
+            directions: [B, T, D].
+
+        Returns:
+            [B, T, N], float32 in [-1, 1].
+        """
+        embedded, rows = self.embed(columns).float(), self.rows(directions.float()).float()
+        return torch.einsum("bne,bte->btn", F.normalize(embedded, dim=-1), F.normalize(rows, dim=-1))

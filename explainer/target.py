@@ -1,0 +1,187 @@
+"""What is asked of each picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from explainer.score import Answer, Score, evaluate
+from explainer_registry import ExplainerError
+
+if TYPE_CHECKING:
+    from explainer.encoder import Encoder
+
+
+class TargetError(ExplainerError):
+    """A target that the encoder does not know, or that means several things."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """One question.
+
+    Attributes:
+        name: What it is called in the result.
+        direction: [D] in the encoder's output space: one-hot for a class, an embedding for a prompt.
+    """
+
+    name: str
+    direction: Tensor
+
+
+class Targets:
+    """The T questions of one call, asked of every picture.
+
+    An object of this class lives for one call. It learns from :meth:`scores` what the model said, which
+    settles the question "the top class" and fills `values`.
+
+    Attributes:
+        names: What the targets are called; one entry for "the top class".
+        values: [B, T], the scores, once the model has answered; None before.
+        score_name: Name of the score.
+        notes: What a method adds for whoever reads its maps, one sentence each.
+    """
+
+    def __init__(
+        self, encoder: Encoder, targets: Sequence[Target] | None, batch: int, score: Score, score_name: str
+    ) -> None:
+        self.names: tuple[str, ...] = _unique([t.name for t in targets]) if targets is not None else ("top class",)
+        self.values: Tensor | None = None
+        self.score_name = score_name
+        self.notes: list[str] = []
+        self._encoder = encoder
+        self._batch = batch
+        self._score = score
+        self._labels: tuple[tuple[str, ...], ...] = (self.names,) * batch
+        self._directions: Tensor | None = None
+        if targets is not None:
+            stacked = torch.stack([target.direction for target in targets])
+            self._directions = stacked.expand(batch, *stacked.shape)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def pending(self) -> bool:
+        """Whether the directions are only known once the model has answered."""
+        return self._directions is None
+
+    @property
+    def directions(self) -> Tensor:
+        """[B, T, D], in the encoder's output space.
+
+        Raises:
+            TargetError: The top class was asked for, and the model has not answered yet.
+        """
+        if self._directions is None:
+            raise TargetError(
+                "the top class is only known once the model has answered: call targets.scores(outputs) with "
+                "the encoder's output before reading targets.directions"
+            )
+        return self._directions
+
+    @property
+    def labels(self) -> tuple[tuple[str, ...], ...]:
+        """B x T, what each map is about: the name of the class where the top class was asked for."""
+        return self._labels
+
+    def scores(self, outputs: Tensor) -> Tensor:
+        """Turn the encoder's output into the scalars that are explained.
+
+        Args:
+            outputs: [B, D] from :meth:`Encoder.forward`.
+
+        Returns:
+            [B, T], differentiable where `outputs` is.
+
+        Raises:
+            ScoreError: The score does not fit these targets.
+        """
+        if self._directions is None:
+            self._settle(outputs)
+        directions = self.directions
+        answer = Answer(
+            outputs=outputs,
+            logits=self._encoder.logits(outputs, directions),
+            log_probs=lambda: self._encoder.log_probs(outputs, directions),
+        )
+        scores = evaluate(self._score, answer, self.score_name)
+        self.values = scores.detach().float()
+        return scores
+
+    def split(self, parts: Sequence[str]) -> None:
+        """Give every target several maps, one for each named part; the method returns [B, T * parts, h, w].
+
+        Args:
+            parts: Names of the parts, such as "head 0".
+        """
+        self.names = tuple(f"{name}, {part}" for name in self.names for part in parts)
+        self._labels = tuple(tuple(f"{label}, {part}" for label in row for part in parts) for row in self._labels)
+        if self.values is not None:
+            self.values = self.values.repeat_interleave(len(parts), dim=1)
+
+    def _settle(self, outputs: Tensor) -> None:
+        top = self._encoder.top_classes(outputs)
+        self._directions = torch.stack([target.direction for target in top]).unsqueeze(1)
+        self._labels = tuple((target.name,) for target in top)
+
+
+def _unique(names: Sequence[str]) -> tuple[str, ...]:
+    """Number repeated names, so that each can be asked for."""
+    seen: dict[str, int] = {}
+    result: list[str] = []
+    for name in names:
+        seen[name] = seen.get(name, 0) + 1
+        result.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return tuple(result)
+
+
+def directions(given: Tensor, width: int, what: str, device: torch.device) -> list[Target]:
+    """Read a direction tensor as one target per row.
+
+    Args:
+        given: [width] or [T, width].
+        width: Dimensions of the output space.
+        what: What the tensor is, for messages.
+        device: Where the directions are wanted.
+
+    Raises:
+        TargetError: The tensor has another shape.
+    """
+    if given.dim() not in (1, 2) or given.shape[-1] != width:
+        raise TargetError(f"{what} is [{width}], or [T, {width}] for several; got shape {list(given.shape)}")
+    rows = given.detach().to(device, torch.float32).reshape(-1, width)
+    return [Target(f"direction {index}", row) for index, row in enumerate(rows)]
+
+
+def parse(given: Any, encoder: Encoder, templates: str | Sequence[str] | None) -> list[Target] | None:
+    """Read targets in any of their spellings.
+
+    Args:
+        given: None for the top class; one target; or a sequence of them. A target is a class index, a class
+            name, a prompt, a sequence of prompts that are averaged, or a direction tensor [D]; a tensor [T, D]
+            is T targets.
+        encoder: Whose targets they are.
+        templates: Prompt templates, for encoders that read text.
+
+    Returns:
+        The targets; None where the top class is asked for.
+
+    Raises:
+        TargetError: The encoder does not know a target.
+    """
+    if given is None:
+        if "classes" not in encoder.own_capabilities:
+            raise TargetError(
+                f"{encoder.name} has no classes, so there is no top class to explain; "
+                "say what to look for, such as ex(picture, ['a bus'])"
+            )
+        return None
+    entries: list[Any] = [given] if isinstance(given, (str, int, Tensor)) else list(given)
+    if not entries:
+        raise TargetError("the list of targets is empty; give at least one")
+    return encoder.resolve(entries, templates)
