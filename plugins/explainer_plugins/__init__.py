@@ -1,0 +1,1 @@
+"""Every built-in encoder, method and score, each an ordinary plugin."""

@@ -1,0 +1,158 @@
+"""What a timm head makes of one cell."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from explainer.geometry import Geometry
+from explainer.layout import Grid, Layout
+from explainer.readout import Readout
+from explainer.session import session
+
+Head = Callable[[Tensor], Tensor]
+"""Takes maps, laid out as the model's features are, to [n, E]."""
+
+_TRIED = 8  # classes that are compared
+
+
+def head_readout(model: nn.Module, features: Geometry) -> Readout | None:
+    """Read cells through a timm model's own head.
+
+    Args:
+        model: A timm model.
+        features: Geometry of its ``forward_features``.
+
+    Returns:
+        The readout; None where the model has no head that takes single cells.
+    """
+    run: Any = getattr(model, "forward_head", None)
+    if run is None:
+        return None
+    rows = _classifier_rows(model)
+    if rows is not None:
+        read = cell_readout(
+            lambda maps: run(maps, pre_logits=True),
+            features,
+            model,
+            lambda directions: directions.to(rows().dtype) @ rows(),
+        )
+        if read is not None and _gives_logits(read, run, features, model):
+            return read
+    # The classifier is more than rows behind the features (a norm of its own, several heads), so that cells are
+    # only comparable as logits.
+    whole = cell_readout(run, features, model, lambda directions: directions)
+    return whole and dataclasses.replace(whole, embed=_without_bias(whole.embed))
+
+
+def _without_bias(embed: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    return lambda columns: embed(columns) - embed(torch.zeros_like(columns[:1, :1]))
+
+
+def cell_readout(
+    head: Head, features: Geometry, model: nn.Module, rows: Callable[[Tensor], Tensor]
+) -> Readout | None:
+    """Read cells through a head that takes the features.
+
+    The head is run on a map on which every cell is the same, so any pooling (average, class token, attention)
+    passes the cell on as it is; norms, MLPs and convolutions between pooling and output then apply. Whether that
+    is exact is tried out with random cells.
+
+    Args:
+        head: What follows the features.
+        features: Geometry of the part of the model that gives them.
+        model: Holds the head; it is put in the state in which models are looked at.
+        rows: As for :class:`Readout`.
+
+    Returns:
+        The readout; None where the head takes something else than the last map, or more than single cells.
+    """
+    grid = _entering(features)
+    if grid is None:
+        return None
+
+    def embed(columns: Tensor) -> Tensor:
+        batch, cells, _ = columns.shape
+        uniform = columns.flatten(0, 1)[:, None].expand(-1, grid.prefix + 1, -1)
+        return head(_laid(uniform, grid)).reshape(batch, cells, -1)
+
+    tokens = _random_cells(features, model, grid.prefix + 2)
+    try:
+        with session(model), torch.no_grad():
+            alone, together = embed(tokens)[0], head(_laid(tokens, grid)).flatten()
+    except Exception:  # noqa: BLE001  a head that takes lists, or maps of one size, fails in its own way
+        return None
+    averaged = _close(together, alone[grid.prefix :].mean(dim=0))
+    return Readout(embed, rows, exact=averaged or (grid.prefix > 0 and _close(together, alone[0])))
+
+
+def _gives_logits(read: Readout, head: Head, features: Geometry, model: nn.Module) -> bool:
+    """Whether the contributions of a cell are its logits, up to a bias that is the same for every cell."""
+    cells = _random_cells(features, model, 2)
+    whole = cell_readout(head, features, model, lambda directions: directions)
+    if whole is None:
+        return False
+    with session(model), torch.no_grad():
+        logits = whole.embed(cells)[0].float()
+        classes = torch.eye(min(_TRIED, logits.shape[1]), logits.shape[1], device=logits.device)[None]
+        if read.embed(cells).shape[-1] != read.rows(classes).shape[-1]:
+            return False
+        contributions = read.contributions(cells, classes)[0].T
+    return _close(contributions[0] - contributions[1], (logits[0] - logits[1])[:_TRIED])
+
+
+def _entering(features: Geometry) -> Grid | None:
+    """How the last map is laid out where the head takes it; None where the head takes something else."""
+    last = features.last
+    if last is None:
+        return None
+    cells, channels = (last.grid.height, last.grid.width), last.channels
+    tokens = last.grid.prefix + cells[0] * cells[1]
+    layouts: dict[tuple[int, ...], Layout] = {
+        (channels, *cells): "NCHW",
+        (*cells, channels): "NHWC",
+        (tokens, channels): "NLC",
+        (channels, tokens): "NCL",
+    }
+    layout = layouts.get(features.probe.output[1:])
+    if layout is None:
+        return None
+    return dataclasses.replace(last.grid, layout=layout, prefix=last.grid.prefix if layout in ("NLC", "NCL") else 0)
+
+
+def _laid(tokens: Tensor, grid: Grid) -> Tensor:
+    """Lay tokens [n, m, C] out as small maps: [n, C, 1, m], [n, 1, m, C], [n, m, C] or [n, C, m]."""
+    if grid.layout == "NCHW":
+        return tokens.transpose(1, 2)[:, :, None]
+    if grid.layout == "NHWC":
+        return tokens[:, None]
+    return tokens if grid.layout == "NLC" else tokens.transpose(1, 2)
+
+
+def _random_cells(features: Geometry, model: nn.Module, count: int) -> Tensor:
+    assert features.last is not None  # noqa: S101  only called where there is a last map
+    cells = torch.randn(1, count, features.last.channels, generator=torch.Generator().manual_seed(0))
+    return cells.to(next(model.parameters()))
+
+
+def _close(one: Tensor, other: Tensor) -> bool:
+    tolerance = 1e-3 if one.dtype == torch.float32 else 3e-2
+    return bool((one - other).abs().max() <= tolerance * other.abs().max())
+
+
+def _classifier_rows(model: nn.Module) -> Callable[[], Tensor] | None:
+    """Give the rows [K, E] of the last linear layer, read anew each time; None where it is not one."""
+    if not hasattr(model, "get_classifier"):
+        return None
+    found = cast("Any", model).get_classifier()
+    layers = list(found) if isinstance(found, (tuple, list, nn.ModuleList)) else [found]
+    if not layers or not all(isinstance(layer, (nn.Linear, nn.Conv2d)) for layer in layers):
+        return None
+    if len({layer.weight.flatten(1).shape for layer in layers}) > 1:
+        return None
+    # Distilled models average their heads.
+    return lambda: torch.stack([layer.weight.flatten(1) for layer in layers]).mean(dim=0)
