@@ -1,0 +1,287 @@
+"""The front door: wrap a model, then ask it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from explainer.encoder import Encoder, EncoderError, image_size
+from explainer.explanation import Explanation
+from explainer.hooks import HookManager
+from explainer.inspection import Inspection, MethodFit, default_method, fits, inspect, lacking
+from explainer.pictures import Batch, read
+from explainer.provenance import Provenance
+from explainer.score import Answer, Score
+from explainer.selection import ConfigError, select
+from explainer.target import Targets, parse
+from explainer_registry import ExplainerError, MethodSpec, Schema, Selected, registry
+
+MethodFunction = Callable[[Schema, Encoder, Tensor, Targets], Tensor]
+"""A method: (config, encoder, images [B, 3, H, W], targets) to maps [B, T, h, w]."""
+
+DISTRIBUTIONS = ("vision-explainer", "torch", "timm", "open_clip_torch")
+
+
+class MethodError(ExplainerError):
+    """A method that does not fit the model, or that gave something else than maps."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What plugins are told before an explanation is made.
+
+    Attributes:
+        encoder: The wrapped model.
+        images: [B, 3, H, W], preprocessed.
+        targets: What is asked.
+        method: Name and settings of the method.
+    """
+
+    encoder: Encoder
+    images: Tensor
+    targets: Targets
+    method: Selected
+
+
+class Explainer:
+    """A wrapped model that can be asked why it said something, and where in the picture.
+
+    Made by :func:`wrap`.
+
+    Attributes:
+        encoder: What is known of the model.
+    """
+
+    def __init__(self, encoder: Encoder) -> None:
+        self.encoder = encoder
+
+    def __repr__(self) -> str:
+        height, width = self.encoder.preprocess.size
+        return f"<Explainer of {self.encoder.name}, weights: {self.encoder.weights}, input {height} x {width}>"
+
+    def __call__(
+        self,
+        pictures: Any,
+        targets: Any = None,
+        *,
+        method: str | Mapping[str, Any] | Schema | Selected | None = None,
+        score: str | Score = "logit",
+        templates: str | Sequence[str] | None = None,
+        **options: Any,
+    ) -> Explanation:
+        """Explain what the model says of some pictures.
+
+        Args:
+            pictures: A path, a PIL picture, a uint8 array [H, W, 3], or a sequence of these; a tensor
+                [B, 3, H, W] or [3, H, W] is taken as preprocessed.
+            targets: None for the top class of each picture; one target; or a sequence of them, asked of every
+                picture. A target is a class index, a class name, a prompt, a sequence of prompts that are
+                averaged, or a direction tensor.
+            method: Name of a method, a mapping with "name" and settings, or its settings; the best that fits
+                by default.
+            score: What is explained: "logit", "prob", "log_prob", another score by name, or a function of an
+                :class:`explainer.score.Answer`.
+            templates: For models that read text: "plain" (the prompt as it is, the default), "photo", "openai"
+                (80 templates), a template with ``{}``, or several.
+            **options: Settings of the method, such as ``layer="layer4"``.
+
+        Returns:
+            The maps [B, T, h, w] and every way to look at them.
+
+        Raises:
+            ExplainerError: A picture, target, method, setting or score is wrong; the message says how.
+        """
+        # Nothing made here may be an inference tensor: it would be shut out of gradients.
+        with torch.inference_mode(False):
+            selected = self._select(method, options)
+            spec = registry().methods.get(selected.name)
+            missing = lacking(spec, self.encoder)
+            if missing:
+                raise MethodError(self._misfit(selected.name, missing))
+            batch = read(pictures, self.encoder)
+            asked = parse(targets, self.encoder, templates)
+            function, name = self._score(score, spec)
+            question = Targets(self.encoder, asked, len(batch.images), function, name)
+            registry().notify_before(Request(self.encoder, batch.images, question, selected))
+            run: MethodFunction = registry().methods.load(selected.name)
+            maps = run(selected.options, self.encoder, batch.images, question)
+            explanation = self._explanation(maps, batch, question, selected)
+            registry().notify_after(explanation)
+            return explanation
+
+    def methods(self) -> list[MethodFit]:
+        """Tell of every method whether it fits this model, and why not."""
+        return fits(self.encoder)
+
+    def inspect(self) -> Inspection:
+        """Report on the model: layers, grid, attention, methods. ``print`` it."""
+        return inspect(self.encoder)
+
+    def features(self, pictures: Any, layer: str | nn.Module | None = None) -> Tensor:
+        """Give the features of a layer, laid out on the picture.
+
+        Args:
+            pictures: As for a call.
+            layer: Dotted name or module; the last map by default.
+
+        Returns:
+            [B, C, h, w], on the model's device and in its dtype.
+
+        Raises:
+            LayerError: The layer does not lie on the picture.
+        """
+        with torch.inference_mode(False):
+            images = read(pictures, self.encoder).images
+            if layer is None:
+                last = self.encoder.last_map(images)
+                name, grid = last.layer, last.grid
+            else:
+                name, _ = HookManager(self.encoder.model).find(layer)
+                grid = self.encoder.geometry(image_size(images)).grid(name)
+            with self.encoder.session() as hooks:
+                tap = hooks.tap(name)
+                self.encoder.forward(images, hooks)
+            return grid.to_map(tap.value.detach())
+
+    def _select(self, method: Any, options: Mapping[str, Any]) -> Selected:
+        name = method if method is not None else default_method(self.encoder)
+        if name is None:
+            reasons = "; ".join(f"{fit.name}: {fit.reason}" for fit in self.methods())
+            raise MethodError(f"no method fits {self.encoder.name} ({reasons})")
+        if isinstance(options.get("layer"), nn.Module):
+            options = {**options, "layer": HookManager(self.encoder.model).find(options["layer"])[0]}
+        return select("methods", name, options)
+
+    def _misfit(self, name: str, missing: str) -> str:
+        fitting = ", ".join(fit.name for fit in self.methods() if fit.fits) or "none"
+        return f"method '{name}' does not fit {self.encoder.name}: {missing}; methods that fit: {fitting}"
+
+    def _score(self, score: str | Score, spec: MethodSpec) -> tuple[Score, str]:
+        if isinstance(score, str):
+            selected = select("scores", score)
+            function = registry().scores.load(selected.name)
+            named, name = (lambda answer: function(selected.options, answer)), selected.name
+        elif callable(score):
+            named, name = score, getattr(score, "__name__", type(score).__name__)
+        else:
+            raise ConfigError(f"a score is a name or a function of an Answer; got {score!r}")
+        if name != "logit" and "gradient" not in spec.needs:
+            raise MethodError(
+                f"method '{spec.name}' takes no gradient, so score='{name}' would change nothing; leave the score "
+                "out, or use a method that does, such as gradcam"
+            )
+        return cast("Callable[[Answer], Tensor]", named), name
+
+    def _explanation(self, maps: Tensor, batch: Batch, targets: Targets, selected: Selected) -> Explanation:
+        if not isinstance(maps, Tensor) or maps.dim() != 4 or maps.shape[:2] != (len(batch.images), len(targets)):
+            got = f"shape {list(maps.shape)}" if isinstance(maps, Tensor) else f"a {type(maps).__name__}"
+            raise MethodError(
+                f"method '{selected.name}' has to give maps [{len(batch.images)}, {len(targets)}, h, w], one for each "
+                f"picture and target; it gave {got}"
+            )
+        return Explanation(
+            maps=maps.detach().float(),
+            names=targets.names,
+            labels=targets.labels,
+            scores=targets.values,
+            pictures=batch.pictures,
+            inputs_size=image_size(batch.images),
+            frames=batch.frames,
+            method=selected.name,
+            provenance=self._provenance(batch.images, targets, selected),
+        )
+
+    def _provenance(self, images: Tensor, targets: Targets, selected: Selected) -> Provenance:
+        needs = registry().methods.get(selected.name).needs
+        geometry = self.encoder.geometry(image_size(images))
+        choice = geometry.gradient if "gradient" in needs else geometry.last
+        chosen = getattr(selected.options, "layer", None)
+        return Provenance(
+            encoder=self.encoder.name,
+            weights=self.encoder.weights,
+            method={"name": selected.name, **selected.options.model_dump(mode="json")},
+            layer=chosen or (choice.layer if choice else None),
+            score=targets.score_name,
+            versions=_versions(),
+            warnings=(*self.encoder.warnings, *targets.notes),
+        )
+
+
+def wrap(model: str | nn.Module, *, encoder: str | None = None, **options: Any) -> Explainer:
+    """Make a model explainable.
+
+    Args:
+        model: A module of timm, open_clip or plain torch; or a name: "timm:resnet50",
+            "timm:hf-hub:owner/name", "open_clip:ViT-B-16/laion2b_s34b_b88k", "demo".
+        encoder: Which encoder takes a module, where the one that fits its class is not wanted.
+        **options: Settings of the encoder, such as ``tokenizer=``, ``size=(336, 448)``, ``checkpoint=``.
+
+    Returns:
+        The explainer. The model itself is never changed.
+
+    Raises:
+        ExplainerError: There is no such encoder, model or setting, or the model cannot be explained.
+    """
+    if isinstance(model, str):
+        selected = select("encoders", _known(model), options)
+    elif isinstance(model, nn.Module):
+        module = _unwrapped(model)
+        selected = select("encoders", {"name": encoder or _encoder_of(module), "model": module}, options)
+    else:
+        raise EncoderError(
+            f"wrap takes a model or its name, such as 'timm:resnet50'; got a {type(model).__name__}"
+        )
+    build = registry().encoders.load(selected.name)
+    return Explainer(build(selected.options))
+
+
+def _known(name: str) -> str:
+    head, colon, _ = name.partition(":")
+    names = list(registry().encoders)
+    if not colon and head not in names:
+        raise EncoderError(
+            f"'{name}' does not say which library the model comes from; put its encoder in front, such as "
+            f"'timm:{name}' or 'open_clip:{name}' (encoders: {', '.join(names)})"
+        )
+    return name
+
+
+def _unwrapped(model: nn.Module) -> nn.Module:
+    if isinstance(model, nn.DataParallel):
+        raise EncoderError(
+            "a DataParallel model runs in threads of its own, where hooks cannot follow; wrap model.module instead"
+        )
+    # torch.compile returns a shell around the module.
+    return cast("nn.Module", getattr(model, "_orig_mod", model))
+
+
+def _encoder_of(module: nn.Module) -> str:
+    """Find the encoder whose library the module's class comes from; subclasses count as their parents."""
+    for ancestor in type(module).__mro__:
+        library = ancestor.__module__.partition(".")[0]
+        for name, spec in registry().encoders.items():
+            if library in spec.wraps and library != "torch":
+                return name
+    for name, spec in registry().encoders.items():
+        if "torch" in spec.wraps:
+            return name
+    raise EncoderError(f"no encoder takes a {type(module).__name__}; name one with encoder=...")
+
+
+@cache
+def _versions() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name in DISTRIBUTIONS:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+

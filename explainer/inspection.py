@@ -1,0 +1,166 @@
+"""What is known of a wrapped model, and which methods fit it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from explainer.encoder import Encoder
+from explainer.geometry import Choice
+from explainer_registry import MethodSpec, registry
+
+MISSING = {
+    "features": "no layer gives a map of the picture",
+    "gradient": "no layer gives a map that a gradient could be taken at",
+    "readout": "nothing says what one cell of its last map means for its output",
+    "classes": "it has no classes",
+    "companion": "it reads no text",
+    "attention": "it has no dense softmax attention over its patches that could be reached",
+}
+
+
+@dataclass(frozen=True)
+class MethodFit:
+    """Whether a method fits a model.
+
+    Attributes:
+        name: Name of the method.
+        fits: Whether the model offers what it needs.
+        reason: What is missing; empty where it fits.
+        default: Whether it is the one that is used where none is named.
+        summary: What it does.
+    """
+
+    name: str
+    fits: bool
+    reason: str
+    default: bool
+    summary: str
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """A report on a wrapped model; ``print`` it.
+
+    Attributes:
+        encoder: Name of the encoder.
+        weights: Where the weights come from.
+        size: Height and width of the input.
+        layer: The last map, and why it was chosen; None where there is none.
+        gradient: The map at which gradients are taken by default.
+        blocks: Paths of the dense attentions over the patch tokens, in order.
+        other_attentions: How many other attentions were seen (windows, pooling, channels).
+        classes: Number of classes; None where there are none.
+        layers: Every layer that lies on the picture, in the order in which they run.
+        methods: Which methods fit.
+        warnings: What whoever reads a result must know.
+    """
+
+    encoder: str
+    weights: str
+    size: tuple[int, int]
+    layer: Choice | None
+    gradient: Choice | None
+    blocks: tuple[str, ...]
+    other_attentions: int
+    classes: int | None
+    layers: tuple[str, ...]
+    methods: tuple[MethodFit, ...]
+    warnings: tuple[str, ...]
+
+    def __str__(self) -> str:
+        lines = [
+            f"model        {self.encoder}, weights: {self.weights}",
+            f"input        {self.size[0]} x {self.size[1]}" + (f", {self.classes} classes" if self.classes else ""),
+            f"last map     {_line(self.layer)}",
+        ]
+        if self.gradient is not None and self.gradient != self.layer:
+            lines.append(f"gradients    {_line(self.gradient)}")
+        lines.append(f"attention    {self._attention()}")
+        lines += [f"warning      {warning}" for warning in self.warnings]
+        lines.append("methods")
+        width = max((len(fit.name) for fit in self.methods), default=0)
+        for fit in self.methods:
+            mark = "default" if fit.default else "fits" if fit.fits else "no"
+            lines.append(f"  {fit.name:<{width}}  {mark:<7}  {fit.summary if fit.fits else fit.reason}")
+        lines.append(f"layers       {', '.join(self.layers) or 'none'}")
+        return "\n".join(lines)
+
+    def _attention(self) -> str:
+        dense = f"{len(self.blocks)} dense blocks over patch tokens"
+        if self.blocks:
+            dense += f", {self.blocks[0]} to {self.blocks[-1]}, by intercepting scaled_dot_product_attention"
+        others = f"; {self.other_attentions} others (windows, pooling or channels)" if self.other_attentions else ""
+        return dense + others
+
+
+def inspect(encoder: Encoder) -> Inspection:
+    """Report on a model.
+
+    Args:
+        encoder: The wrapped model.
+    """
+    geometry = encoder.geometry(encoder.preprocess.size)
+    names = encoder.class_names
+    return Inspection(
+        encoder=encoder.name,
+        weights=encoder.weights,
+        size=encoder.preprocess.size,
+        layer=geometry.last,
+        gradient=geometry.gradient,
+        blocks=tuple(block.name for block in geometry.blocks),
+        other_attentions=len(geometry.probe.attentions) - len(geometry.blocks),
+        classes=len(names) if names else None,
+        layers=geometry.layers,
+        methods=tuple(fits(encoder)),
+        warnings=encoder.warnings,
+    )
+
+
+def fits(encoder: Encoder) -> list[MethodFit]:
+    """Tell of every method whether it fits a model.
+
+    Args:
+        encoder: The wrapped model.
+
+    Returns:
+        One entry for each method, by name.
+    """
+    catalogue = registry().methods
+    default = default_method(encoder)
+    return [
+        MethodFit(name, not lacking(spec, encoder), lacking(spec, encoder), name == default, spec.summary)
+        for name, spec in catalogue.items()
+    ]
+
+
+def lacking(spec: MethodSpec, encoder: Encoder) -> str:
+    """Say what a model lacks for a method; empty where it lacks nothing."""
+    missing = sorted(spec.needs - encoder.capabilities)
+    return "; ".join(MISSING[capability] for capability in missing)
+
+
+def default_method(encoder: Encoder) -> str | None:
+    """Choose the best method that fits a model; None where none does.
+
+    Args:
+        encoder: The wrapped model.
+    """
+    ranked = [
+        (spec.default_rank, name)
+        for name, spec in registry().methods.items()
+        if spec.default_rank is not None
+        and not lacking(spec, encoder)
+        and spec.default_with <= encoder.capabilities
+    ]
+    return max(ranked)[1] if ranked else None
+
+
+def _line(choice: Choice | None) -> str:
+    if choice is None:
+        return "none"
+    grid = choice.grid
+    prefix = f", {grid.prefix} prefix tokens" if grid.prefix else ""
+    return (
+        f"{choice.layer}: {grid.height} x {grid.width} cells of {choice.channels} channels, {grid.layout}{prefix} "
+        f"({choice.why})"
+    )

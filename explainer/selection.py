@@ -1,0 +1,61 @@
+"""Choosing an encoder, a method or a score by name, with whole error messages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Annotated, Any, Literal
+
+from pydantic import TypeAdapter, ValidationError
+
+from explainer_registry import Choice, ExplainerError, Schema, Selected, field_errors
+
+Kind = Literal["encoders", "methods", "scores"]
+
+
+class ConfigError(ExplainerError):
+    """A setting that does not exist or has a value that it cannot have."""
+
+
+def select(kind: Kind, value: object, options: Mapping[str, Any] | None = None) -> Selected:
+    """Choose something that a plugin offers, and check its settings.
+
+    Args:
+        kind: What is chosen.
+        value: A name, a mapping with "name" and settings, an instance of a settings class, or a selection. For
+            encoders "timm:resnet50" stands for the name timm with the setting model.
+        options: More settings.
+
+    Returns:
+        The name and its validated settings.
+
+    Raises:
+        ConfigError: There is no such name or setting; one line for each thing that is wrong.
+    """
+    if options:
+        value = _with_options(kind, value, options)
+    try:
+        return _adapter(kind).validate_python(value)
+    except ValidationError as error:
+        raise ConfigError("\n".join(field_errors(error))) from None
+
+
+@cache
+def _adapter(kind: Kind) -> TypeAdapter[Selected]:
+    # The adapter reads the registry anew at each use, so keeping it is safe.
+    return TypeAdapter(Annotated[Selected, Choice(kind, "model" if kind == "encoders" else None)])
+
+
+def _with_options(kind: Kind, value: object, options: Mapping[str, Any]) -> object:
+    if isinstance(value, str):
+        name, colon, rest = value.partition(":")
+        if kind == "encoders" and colon:
+            return {"name": name, "model": rest, **options}
+        return {"name": value, **options}
+    if isinstance(value, Mapping):
+        return {**value, **options}
+    given = ", ".join(options)
+    what = type(value.options).__name__ if isinstance(value, Selected) else type(value).__name__
+    if isinstance(value, (Schema, Selected)):
+        raise ConfigError(f"{what} already holds all settings, so {given} cannot be given beside it; set it there")
+    return value
