@@ -1,0 +1,59 @@
+"""The command line: `explainer`."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+from explainer.cli.explaining import explain, run
+from explainer.cli.listing import encoders, methods, plugins, schema, scores
+from explainer.cli.looking import demo, inspect
+from explainer_registry import ExplainerError
+
+_DISABLED = "EXPLAINER_DISABLE_PLUGINS"
+_BAD_REQUEST = 2
+_INTERRUPTED = 130  # what shells report for a command that Ctrl-C ended
+
+
+class _Refused(click.ClickException):
+    """A request that is wrong; click prints the message and ends with this code."""
+
+    exit_code = _BAD_REQUEST
+
+
+class _Commands(click.Group):
+    """Tells what the user can put right in one message, and leaves every other exception its traceback."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except ExplainerError as error:
+            raise _Refused(str(error)) from error
+        except KeyboardInterrupt:
+            click.echo("stopped; the pictures listed above are complete", err=True)
+            ctx.exit(_INTERRUPTED)
+
+
+@click.group("explainer", cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--disable-plugin",
+    "disabled",
+    multiple=True,
+    metavar="NAME",
+    help="Leave a plugin out: 'distribution:entry_point', or its short name. Can be repeated.",
+)
+@click.version_option(package_name="vision-explainer", prog_name="explainer")
+def main(disabled: tuple[str, ...]) -> None:
+    """Why did this vision model say that, and where in the picture?
+
+    Exit codes: 0 done; 1 some pictures failed, the others are written; 2 the request was wrong.
+    """
+    # The registry reads its switches at the first call, which is still to come.
+    if disabled:
+        os.environ[_DISABLED] = ",".join([*filter(None, [os.environ.get(_DISABLED)]), *disabled])
+
+
+for _command in (explain, run, inspect, methods, encoders, scores, plugins, schema, demo):
+    main.add_command(_command)

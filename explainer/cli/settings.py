@@ -1,0 +1,98 @@
+"""Reading `--set key=value` and `--target`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import click
+import yaml
+
+from explainer.selection import ConfigError, select
+from explainer_registry import Selected, registry
+from explainer_registry.errors import did_you_mean, listed
+from explainer_registry.schema import setting_names
+
+_MODEL = "model."
+
+
+def read_settings(given: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Read the values of `--set`.
+
+    Args:
+        given: Each "key=value"; the value is YAML, such as 7, false, null or [336, 448].
+
+    Returns:
+        The settings of the model, whose keys begin with "model.", and those of the methods.
+
+    Raises:
+        click.BadParameter: One of them is not of this form, or a key is given twice.
+    """
+    model: dict[str, Any] = {}
+    method: dict[str, Any] = {}
+    for text in given:
+        key, equals, value = text.partition("=")
+        own = model if key.startswith(_MODEL) else method
+        name = key.removeprefix(_MODEL)
+        if not equals or not name:
+            raise _bad(f"'{text}' is not of the form key=value, such as depth=7 or model.size=[336,448]")
+        if name in own:
+            raise _bad(f"'{key}' is given twice")
+        try:
+            own[name] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise _bad(
+                f"the value in '{text}' is not valid YAML; put it in quotes: {key}=\"'...'\""
+            ) from None
+    return model, method
+
+
+def choose_methods(names: Sequence[str], settings: Mapping[str, Any]) -> tuple[Selected, ...] | None:
+    """Choose methods by name, and give each the settings that it has.
+
+    Args:
+        names: Names of methods.
+        settings: By key. One that only some of the methods have is given to those.
+
+    Returns:
+        The methods with their validated settings; None where none is named.
+
+    Raises:
+        ExplainerError: There is no such method or setting.
+    """
+    if not names:
+        if settings:
+            key = next(iter(settings))
+            raise ConfigError(
+                f"--set {key}: say with --method which method this is for, or write model.{key} for a "
+                "setting of the model"
+            )
+        return None
+    catalogue = registry().methods
+    known = {name: _spellings(name) for name in names}
+    for key in settings:
+        if not any(key in spellings for spellings in known.values()):
+            have = list(dict.fromkeys(k for name in names for k in setting_names(catalogue.get(name).schema)))
+            owners = " or ".join(f"'{name}'" for name in known)
+            raise ConfigError(
+                f"--set {key}: no such setting of {owners}{did_you_mean(key, have)} "
+                f"(settings: {listed(have)})"
+            )
+    return tuple(
+        select("methods", name, {key: value for key, value in settings.items() if key in known[name]})
+        for name in names
+    )
+
+
+def read_target(text: str) -> int | str:
+    """Read a target as it is written in a shell: digits are the index of a class."""
+    return int(text) if text.isascii() and text.isdigit() else text
+
+
+def _spellings(name: str) -> set[str]:
+    schema = registry().methods.get(name).schema
+    return {*setting_names(schema), *schema.model_fields}
+
+
+def _bad(message: str) -> click.BadParameter:
+    return click.BadParameter(message, param_hint="'--set'")
