@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections import Counter
 from dataclasses import dataclass
 
 from explainer.hooks import LayerError
@@ -111,7 +112,9 @@ class Geometry:
         return step.grid is not None and bool(step.name) and not self.probe.inside_attention(step.name)
 
     def _find_last(self) -> Choice | None:
-        candidates = [step for step in self.probe.steps if self._lies(step)]
+        # A module that runs twice (one activation used all over) has no one output to read.
+        runs = Counter(step.name for step in self.probe.steps)
+        candidates = [step for step in self.probe.steps if self._lies(step) and runs[step.name] == 1]
         if not candidates:
             return None
         return _chosen(candidates[-1], "the last layer that still lies on the picture, before the model pools")

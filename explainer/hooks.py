@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Literal, TypeVar
 
@@ -303,6 +303,13 @@ class HookManager:
         self._changes.callback(putting_back(owner, name))
         setattr(owner, name, value)
 
+    def freeze(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Let no parameter ask for a gradient until everything is undone."""
+        asking = [parameter for parameter in parameters if parameter.requires_grad]
+        # All at once, because a model has hundreds.
+        self._changes.callback(_ask_for_gradients, asking, True)
+        _ask_for_gradients(asking, False)
+
     def keep(self, contents: dict[Any, Any]) -> None:
         """Give a mapping the contents it has now, whatever the model writes into it, once everything is undone."""
         self._changes.callback(refill, contents, dict(contents))
@@ -310,3 +317,8 @@ class HookManager:
     def enter(self, context: AbstractContextManager[Entered]) -> Entered:
         """Enter any context manager; it is left when everything is undone."""
         return self._changes.enter_context(context)
+
+
+def _ask_for_gradients(parameters: Iterable[nn.Parameter], ask: bool) -> None:
+    for parameter in parameters:
+        parameter.requires_grad = ask

@@ -50,17 +50,16 @@ def session(model: nn.Module) -> Iterator[HookManager]:
             differentiated through them.
     """
     with lock(model), torch.inference_mode(False), torch.enable_grad(), HookManager(model) as hooks:
-        if any(t.is_inference() for t in itertools.chain(model.parameters(), model.buffers())):
+        modules, parameters = list(model.modules()), list(model.parameters())
+        if any(t.is_inference() for t in itertools.chain(parameters, model.buffers())):
             raise ExplainerError(
                 f"the weights of this {type(model).__name__} are inference tensors: the model was built inside "
                 "torch.inference_mode(), and no gradient can pass through it; build or load it outside"
             )
-        for module in model.modules():
+        for module in modules:
             _still(module, hooks)
-        for parameter in model.parameters():
-            if parameter.requires_grad:
-                hooks.set(parameter, "requires_grad", False)
-        if any(map(_is_compiled, model.modules())):
+        hooks.freeze(parameters)
+        if any(map(_is_compiled, modules)):
             hooks.enter(_eager)
         yield hooks
 
@@ -78,8 +77,9 @@ def _still(module: nn.Module, hooks: HookManager) -> None:
 
 
 def _is_compiled(module: nn.Module) -> bool:
-    in_place = getattr(module, "_compiled_call_impl", None) is not None
-    return in_place or hasattr(module, "_orig_mod")
+    # Looked up where they lie: a missing attribute of a module is slow to miss.
+    own = vars(module)
+    return own.get("_compiled_call_impl") is not None or "_orig_mod" in own["_modules"]
 
 
 class _Eager:
