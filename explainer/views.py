@@ -19,7 +19,7 @@ from explainer.sheet import sheet
 if TYPE_CHECKING:
     from explainer.explanation import Explanation
 
-_COLORMAPS: dict[Normalisation, str] = {"minmax": "bids:inferno", "symmetric": "matplotlib:seismic"}
+_COLORMAPS: dict[Normalisation, str] = {"minmax": "bids:inferno", "symmetric": "matplotlib:bwr"}
 _GREY = (128, 128, 128)  # stands for the picture where only a tensor was explained
 _LEVELS = 257  # an odd number, so that zero has a colour of its own in the middle
 
@@ -37,7 +37,7 @@ def overlay(
 
     A map without negative values is drawn from its minimum to its maximum in "bids:inferno", whose
     lightness rises with the heat. A map with negative values is drawn symmetrically in
-    "matplotlib:seismic": red speaks for the target, blue against it, and the picture stays plain where
+    "matplotlib:bwr": red speaks for the target, blue against it, and the picture stays plain where
     neither does, for the colour's share grows with the strength of the heat. `normalize` and
     `colormap` overrule either choice. What the model did not see stays plain too. Where there is no
     picture, because a tensor was explained or the explanation was loaded, the heat lies on grey.

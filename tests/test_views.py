@@ -43,10 +43,10 @@ def test_a_map_without_negative_values_runs_from_its_minimum_to_its_maximum(pict
 def test_a_signed_map_is_red_for_blue_against_and_plain_between(picture: Image.Image):
     drawn = pixels(on_picture([[[-2.0, 0.0, 1.0, 2.0]]], picture).overlay(alpha=0.8))[0]
     assert drawn == [
-        blended(ORANGE, colour("matplotlib:seismic", 0), 0.8),
+        blended(ORANGE, colour("matplotlib:bwr", 0), 0.8),
         list(ORANGE),
-        blended(ORANGE, colour("matplotlib:seismic", 0.75), 0.4),
-        blended(ORANGE, colour("matplotlib:seismic", 1), 0.8),
+        blended(ORANGE, colour("matplotlib:bwr", 0.75), 0.4),
+        blended(ORANGE, colour("matplotlib:bwr", 1), 0.8),
     ]
     against, support = np.array(drawn[0]), np.array(drawn[3])
     assert against[2] > against[0]

@@ -63,7 +63,7 @@ def explainer_methods() -> Iterable[MethodSpec]:
             factory="explainer_plugins.self_attention.self_self:run",
             summary="Iterated q-q, k-k and v-v attention, as a map or in place of the last blocks.",
             needs=frozenset({"attention", "readout"}),
-            reference="Bousselham et al. 2024, arXiv:2312.00878, section 3.2",
+            reference="Bousselham et al. 2024, arXiv:2312.00878",
         ),
         MethodSpec(
             name="gem",

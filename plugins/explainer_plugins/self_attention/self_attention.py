@@ -1,4 +1,4 @@
-"""Self-self attention (Bousselham et al. 2024, arXiv:2312.00878, section 3.2)."""
+"""Self-self attention (Bousselham et al. 2024, arXiv:2312.00878)."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def assign(tokens: Tensor, values: Tensor, factor: Tensor | float) -> Tensor:
 
 
 def self_self(call: AttentionCall, letters: Sequence[str], iterations: int, temperature: float | None) -> Tensor:
-    """Self-self attention of an ensemble, each with the attention's own values: equations 3 to 6.
+    """Self-self attention of an ensemble, each with the attention's own values.
 
     Args:
         call: The attention whose q, k and v are used.
