@@ -7,15 +7,15 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, cast
 
 from pydantic import BeforeValidator, Field, JsonValue, ValidationError
 
 from explainer.runfile import parse
-from explainer.selection import ConfigError, select
-from explainer_registry import Choice, Schema, Selected, field_errors, registry
-from explainer_registry.errors import did_you_mean, listed, shown
-from explainer_registry.schema import our_error, read_settings, setting_names
+from explainer.selection import ConfigError, library_missing, select
+from explainer_registry import Choice, Schema, Selected, field_errors
+from explainer_registry.errors import shown
+from explainer_registry.schema import our_error, read_settings
 
 _NOT_EMPTY: dict[str, JsonValue] = {"minItems": 1}
 
@@ -61,7 +61,7 @@ def _no_target(given: object) -> str:
 
 
 def _with_library(value: object) -> object:
-    missing = _library_missing(value) if isinstance(value, str) else ""
+    missing = library_missing(value) if isinstance(value, str) else ""
     if missing:
         raise our_error(missing)
     return value
@@ -189,25 +189,6 @@ def find_pictures(pictures: tuple[str, ...], folder: Path) -> tuple[Path, ...]:
     return tuple(found.values())
 
 
-def choose_model(name: str, settings: Mapping[str, Any]) -> Selected:
-    """Choose a model by its name.
-
-    Args:
-        name: "timm:resnet50", "demo".
-        settings: More settings of its encoder.
-
-    Returns:
-        The encoder and its validated settings.
-
-    Raises:
-        ConfigError: There is no such encoder or setting.
-    """
-    missing = _library_missing(name)
-    if missing:
-        raise ConfigError(missing)
-    return select("encoders", name, settings)
-
-
 def _validated(values: Mapping[str, object], owner: str) -> Run:
     return cast("Run", read_settings(Run, owner, values))
 
@@ -215,16 +196,3 @@ def _validated(values: Mapping[str, object], owner: str) -> Run:
 def _matches(pattern: str, folder: Path) -> list[Path]:
     names = glob.glob(pattern, root_dir=folder, recursive=True)
     return sorted(path for path in (folder / name for name in names) if not path.is_dir())
-
-
-def _library_missing(name: str) -> str:
-    """Say what is missing in "resnet50"; nothing where an encoder is named, or nearly so."""
-    encoders = registry().encoders
-    if ":" in name or name in encoders or did_you_mean(name, encoders):
-        return ""
-    heads = [head for head, spec in encoders.items() if "model" in setting_names(spec.schema)]
-    examples = " or ".join(f"'{head}:{name}'" for head in heads if head != "torch")
-    return (
-        f"'{name}' does not say which library the model comes from; put its encoder in front, such as "
-        f"{examples} (encoders: {listed(encoders)})"
-    )

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from explainer.config import make_run
-from explainer.job import Job, Result, load
-from explainer.selection import select
+from explainer.job import Job, Result
 from explainer_registry import registry
 
 if TYPE_CHECKING:
@@ -68,8 +67,10 @@ def explain_photographs(out: Path) -> Iterator[Shown]:
     Raises:
         ExplainerError: The network or its weights are not installed, or nothing can be written.
     """
+    from explainer.explain import wrap
+
     pictures = photographs()
-    explainer = load(select("encoders", ENCODER))
+    explainer = wrap(ENCODER)
     methods = [fit.name for fit in explainer.methods() if fit.fits]
     for picture in pictures:
         classes = best_classes(explainer, picture)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -269,6 +270,9 @@ def observe(name: str, model: nn.Module, forward: Forward, size: tuple[int, int]
     Raises:
         EncoderError: The model cannot run on an input of this size.
     """
+    # A run without data that fails is repeated with data; torch would print it as an error all the same.
+    torch_log = logging.getLogger("torch._subclasses.fake_tensor")
+    torch_log.addFilter(_nothing)
     try:
         return probe(model, forward, size)
     except ExplainerError:
@@ -279,6 +283,12 @@ def observe(name: str, model: nn.Module, forward: Forward, size: tuple[int, int]
             f"{name} cannot run on an input of {size[0]} x {size[1]} ({type(error).__name__}: {reason}); say what "
             "it was made for with wrap(model, size=(height, width)), and give tensors of that size"
         ) from error
+    finally:
+        torch_log.removeFilter(_nothing)
+
+
+def _nothing(_record: logging.LogRecord) -> bool:
+    return False
 
 
 def image_size(images: Tensor) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from explainer.encoder import Encoder, EncoderError, image_size
 from explainer.explanation import Explanation
 from explainer.hooks import HookManager
-from explainer.inspection import Inspection, MethodFit, default_method, fits, inspect, lacking
+from explainer.inspection import Inspection, MethodFit, default_method, fits, inspect, misfit
 from explainer.pictures import Batch, read
 from explainer.provenance import Provenance
 from explainer.score import Answer, Score
@@ -71,7 +71,7 @@ class Explainer:
         targets: Any = None,
         *,
         method: str | Mapping[str, Any] | Schema | Selected | None = None,
-        score: str | Score = "logit",
+        score: str | Selected | Score = "logit",
         templates: str | Sequence[str] | None = None,
         **options: Any,
     ) -> Explanation:
@@ -101,9 +101,8 @@ class Explainer:
         with torch.inference_mode(False):
             selected = self._select(method, options)
             spec = registry().methods.get(selected.name)
-            missing = lacking(spec, self.encoder)
-            if missing:
-                raise MethodError(self._misfit(selected.name, missing))
+            if reason := misfit(selected.name, self.encoder):
+                raise MethodError(reason)
             batch = read(pictures, self.encoder)
             asked = parse(targets, self.encoder, templates)
             function, name = self._score(score, spec)
@@ -158,12 +157,8 @@ class Explainer:
             options = {**options, "layer": HookManager(self.encoder.model).find(options["layer"])[0]}
         return select("methods", name, options)
 
-    def _misfit(self, name: str, missing: str) -> str:
-        fitting = ", ".join(fit.name for fit in self.methods() if fit.fits) or "none"
-        return f"method '{name}' does not fit {self.encoder.name}: {missing}; methods that fit: {fitting}"
-
-    def _score(self, score: str | Score, spec: MethodSpec) -> tuple[Score, str]:
-        if isinstance(score, str):
+    def _score(self, score: str | Selected | Score, spec: MethodSpec) -> tuple[Score, str]:
+        if isinstance(score, (str, Selected)):
             selected = select("scores", score)
             function = registry().scores.load(selected.name)
             named, name = (lambda answer: function(selected.options, answer)), selected.name
@@ -213,12 +208,12 @@ class Explainer:
         )
 
 
-def wrap(model: str | nn.Module, *, encoder: str | None = None, **options: Any) -> Explainer:
+def wrap(model: str | nn.Module | Selected, *, encoder: str | None = None, **options: Any) -> Explainer:
     """Make a model explainable.
 
     Args:
         model: A module of timm, open_clip or plain torch; or a name: "timm:resnet50",
-            "timm:hf-hub:owner/name", "open_clip:ViT-B-16/laion2b_s34b_b88k", "demo".
+            "timm:hf-hub:owner/name", "open_clip:ViT-B-16/laion2b_s34b_b88k", "demo"; or a selection of one.
         encoder: Which encoder takes a module, where the one that fits its class is not wanted.
         **options: Settings of the encoder, such as ``tokenizer=``, ``size=(336, 448)``, ``checkpoint=``.
 
@@ -228,8 +223,8 @@ def wrap(model: str | nn.Module, *, encoder: str | None = None, **options: Any) 
     Raises:
         ExplainerError: There is no such encoder, model or setting, or the model cannot be explained.
     """
-    if isinstance(model, str):
-        selected = select("encoders", _known(model), options)
+    if isinstance(model, (str, Selected)):
+        selected = select("encoders", model, options)
     elif isinstance(model, nn.Module):
         module = _unwrapped(model)
         selected = select("encoders", {"name": encoder or _encoder_of(module), "model": module}, options)
@@ -239,17 +234,6 @@ def wrap(model: str | nn.Module, *, encoder: str | None = None, **options: Any) 
         )
     build = registry().encoders.load(selected.name)
     return Explainer(build(selected.options))
-
-
-def _known(name: str) -> str:
-    head, colon, _ = name.partition(":")
-    names = list(registry().encoders)
-    if not colon and head not in names:
-        raise EncoderError(
-            f"'{name}' does not say which library the model comes from; put its encoder in front, such as "
-            f"'timm:{name}' or 'open_clip:{name}' (encoders: {', '.join(names)})"
-        )
-    return name
 
 
 def _unwrapped(model: nn.Module) -> nn.Module:

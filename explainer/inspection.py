@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from explainer.encoder import Encoder
@@ -82,7 +83,7 @@ class Inspection:
         for fit in self.methods:
             mark = "default" if fit.default else "fits" if fit.fits else "no"
             lines.append(f"  {fit.name:<{width}}  {mark:<7}  {fit.summary if fit.fits else fit.reason}")
-        lines.append(f"layers       {', '.join(self.layers) or 'none'}")
+        lines.append(f"layers       {', '.join(_outermost(self.layers)) or 'none'}")
         return "\n".join(lines)
 
     def _attention(self) -> str:
@@ -139,6 +140,20 @@ def lacking(spec: MethodSpec, encoder: Encoder) -> str:
     return "; ".join(MISSING[capability] for capability in missing)
 
 
+def misfit(name: str, encoder: Encoder) -> str:
+    """Say why a method does not fit a model, and which do; empty where it fits.
+
+    Args:
+        name: Name of the method.
+        encoder: The wrapped model.
+    """
+    missing = lacking(registry().methods.get(name), encoder)
+    if not missing:
+        return ""
+    fitting = ", ".join(fit.name for fit in fits(encoder) if fit.fits) or "none"
+    return f"method '{name}' does not fit {encoder.name}: {missing}; methods that fit: {fitting}"
+
+
 def default_method(encoder: Encoder) -> str | None:
     """Choose the best method that fits a model; None where none does.
 
@@ -159,8 +174,14 @@ def _line(choice: Choice | None) -> str:
     if choice is None:
         return "none"
     grid = choice.grid
-    prefix = f", {grid.prefix} prefix tokens" if grid.prefix else ""
+    prefix = f", {grid.prefix} prefix token{'s' * (grid.prefix > 1)}" if grid.prefix else ""
     return (
         f"{choice.layer}: {grid.height} x {grid.width} cells of {choice.channels} channels, {grid.layout}{prefix} "
         f"({choice.why})"
     )
+
+
+def _outermost(layers: Sequence[str]) -> list[str]:
+    """Leave out what lies deep inside blocks: a model has hundreds of layers, and these are rarely wanted."""
+    shown = min((layer.count(".") for layer in layers), default=0) + 2
+    return [layer for layer in layers if layer.count(".") < shown]

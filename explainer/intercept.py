@@ -168,9 +168,10 @@ class AttentionTap(TorchFunctionMode):
             groups = query.shape[-3] // key.shape[-3]
             key, value = (t.repeat_interleave(groups, dim=-3) for t in (key, value))
         name, module, received = self._stack[-1] if self._stack else ("", None, None)
-        sequence_first = isinstance(module, nn.MultiheadAttention) and not module.batch_first
-        if sequence_first and received is not None and received.dim() == 3:
-            received = received.transpose(0, 1)
+        sequence_first = False
+        if isinstance(module, nn.MultiheadAttention) and received is not None and received.dim() == 3:
+            sequence_first = not module.batch_first
+            received = received.transpose(0, 1) if sequence_first else received
         call = AttentionCall(
             name=name,
             query=query,

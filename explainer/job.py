@@ -7,10 +7,10 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from explainer.config import Run, find_pictures
-from explainer_registry import ExplainerError, Selected, registry
+from explainer_registry import ExplainerError
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from explainer.explain import Explainer
     from explainer.explanation import Explanation
-    from explainer.score import Answer, Score
 
 
 class JobError(ExplainerError):
@@ -83,16 +82,17 @@ class Job:
     """
 
     def __init__(self, run: Run, folder: Path = Path(), explainer: Explainer | None = None) -> None:
+        from explainer.explain import wrap
+
         self.run = run
         self.pictures = find_pictures(run.pictures, folder)
         self.out = folder / run.out.expanduser()
         if self.out.exists() and not self.out.is_dir():
             raise JobError(f"'{self.out}' is a file; the results need a folder")
-        self.explainer = explainer or load(run.model)
+        self.explainer = explainer or wrap(run.model)
         self._check()
         names = Names()
         self._folders = [self.out / names.unique(path.stem) for path in self.pictures]
-        self._score = _bound(run.score)
         self._rehearsed = False
 
     def results(self) -> Iterator[Result]:
@@ -110,18 +110,13 @@ class Job:
 
     def _check(self) -> None:
         """Find what does not fit before any picture is processed."""
-        from explainer.inspection import lacking
+        from explainer.inspection import misfit
         from explainer.target import parse
 
         encoder = self.explainer.encoder
         for method in self.run.methods or ():
-            missing = lacking(registry().methods.get(method.name), encoder)
-            if missing:
-                fitting = ", ".join(fit.name for fit in self.explainer.methods() if fit.fits) or "none"
-                raise JobError(
-                    f"method '{method.name}' does not fit {encoder.name}: {missing}; "
-                    f"methods that fit: {fitting}"
-                )
+            if reason := misfit(method.name, encoder):
+                raise JobError(reason)
         parse(self.run.targets, encoder, self.run.templates)
 
     def _batch(self, places: range) -> Iterator[Result]:
@@ -163,7 +158,7 @@ class Job:
         """Explain pictures by every method; one tuple for each picture."""
         made = [
             self.explainer(
-                pictures, self.run.targets, method=method, score=self._score, templates=self.run.templates
+                pictures, self.run.targets, method=method, score=self.run.score, templates=self.run.templates
             )
             for method in self.run.methods or (None,)
         ]
@@ -226,21 +221,6 @@ class Names:
         return candidate
 
 
-def load(model: Selected) -> Explainer:
-    """Load a model that was chosen in a run.
-
-    Args:
-        model: The encoder and its settings.
-
-    Raises:
-        ExplainerError: It cannot be loaded.
-    """
-    from explainer.explain import Explainer
-
-    build = registry().encoders.load(model.name)
-    return Explainer(build(model.options))
-
-
 def slug(label: str) -> str:
     """Turn a label into a part of a file name: words joined by hyphens, 60 characters at most."""
     return re.sub(r"[^\w-]+", "-", label).strip("-")[:60] or "target"
@@ -248,17 +228,6 @@ def slug(label: str) -> str:
 
 def _folded(name: str) -> str:
     return unicodedata.normalize("NFC", name).casefold()
-
-
-def _bound(selected: Selected) -> Score:
-    """Give a score its settings; an explainer takes it by name only without them."""
-    function: Any = registry().scores.load(selected.name)
-
-    def score(answer: Answer) -> Tensor:
-        return function(selected.options, answer)
-
-    score.__name__ = selected.name
-    return score
 
 
 def _sheets(named: Sequence[tuple[str, Explanation]]) -> list[tuple[str, list[Explanation]]]:

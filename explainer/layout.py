@@ -40,17 +40,19 @@ class Grid:
         Raises:
             LayerError: The output does not have this grid.
         """
+        if output.dim() != len(self.layout):
+            raise LayerError(self._misfit(output))
         if self.layout == "NCHW":
             laid = output
         elif self.layout == "NHWC":
             laid = output.permute(0, 3, 1, 2)
         else:
             tokens = output.transpose(1, 2) if self.layout == "NCL" else output
-            if tokens.dim() != 3 or tokens.shape[1] != self.prefix + self.height * self.width:
+            if tokens.shape[1] != self.prefix + self.height * self.width:
                 raise LayerError(self._misfit(output))
             patches = tokens[:, self.prefix :].transpose(1, 2)
             laid = patches.reshape(*patches.shape[:2], self.height, self.width)
-        if laid.dim() != 4 or tuple(laid.shape[2:]) != (self.height, self.width):
+        if tuple(laid.shape[2:]) != (self.height, self.width):
             raise LayerError(self._misfit(output))
         return laid
 
@@ -97,7 +99,7 @@ def fit(
         prefix: Number of prefix tokens where the model states it.
 
     Returns:
-        The grid, or None where the shape holds no map of at least two cells.
+        The grid, or None where the shape holds no map of at least two rows and two columns.
     """
     if len(shape) == 4:
         if _proportional((shape[2], shape[3]), size):
@@ -111,7 +113,7 @@ def fit(
     return (
         _sequence(shape[1], "NLC", known, prefix)
         or _sequence(shape[2], "NCL", known, 0)
-        or _sequence(shape[1], "NLC", _factors(shape[1], size), prefix)
+        or _guessed(shape[1], size, prefix)
     )
 
 
@@ -123,6 +125,13 @@ def _sequence(length: int, layout: Layout, grids: Iterable[tuple[int, int]], pre
         return None
     (height, width), rest = min(spare.items(), key=lambda item: item[1])
     return Grid(height, width, layout, rest)
+
+
+def _guessed(length: int, size: tuple[int, int], prefix: int | None) -> Grid | None:
+    """Take the grid whose cells are exactly square where there is one, else one that is nearly so."""
+    pairs = _factors(length, size)
+    square = [(rows, columns) for rows, columns in pairs if rows * size[1] == columns * size[0]]
+    return _sequence(length, "NLC", square, prefix) or _sequence(length, "NLC", pairs, prefix)
 
 
 def _factors(length: int, size: tuple[int, int]) -> list[tuple[int, int]]:
@@ -141,4 +150,4 @@ def _proportional(grid: tuple[int, int], size: tuple[int, int]) -> bool:
     (rows, columns), (height, width) = grid, size
     if not (1 < rows <= height and 1 < columns <= width):
         return False
-    return abs(rows - columns * height / width) <= 1
+    return abs(rows - columns * height / width) <= 1 or abs(columns - rows * width / height) <= 1

@@ -8,7 +8,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from explainer_registry import Choice, ExplainerError, Schema, Selected, field_errors
+from explainer_registry import Choice, ExplainerError, Schema, Selected, field_errors, registry
+from explainer_registry.errors import did_you_mean, listed
+from explainer_registry.schema import setting_names
 
 Kind = Literal["encoders", "methods", "scores"]
 
@@ -32,6 +34,8 @@ def select(kind: Kind, value: object, options: Mapping[str, Any] | None = None) 
     Raises:
         ConfigError: There is no such name or setting; one line for each thing that is wrong.
     """
+    if kind == "encoders" and isinstance(value, str) and (missing := library_missing(value)):
+        raise ConfigError(missing)
     if options:
         value = _with_options(kind, value, options)
     try:
@@ -59,3 +63,20 @@ def _with_options(kind: Kind, value: object, options: Mapping[str, Any]) -> obje
     if isinstance(value, (Schema, Selected)):
         raise ConfigError(f"{what} already holds all settings, so {given} cannot be given beside it; set it there")
     return value
+
+
+def library_missing(name: str) -> str:
+    """Say what is missing in "resnet50"; nothing where an encoder is named, or nearly so.
+
+    Args:
+        name: What was given as a model.
+    """
+    encoders = registry().encoders
+    if ":" in name or name in encoders or did_you_mean(name, encoders):
+        return ""
+    heads = [head for head, spec in encoders.items() if "model" in setting_names(spec.schema)]
+    examples = " or ".join(f"'{head}:{name}'" for head in heads if head != "torch")
+    return (
+        f"'{name}' does not say which library the model comes from; put its encoder in front, such as "
+        f"{examples} (encoders: {listed(encoders)})"
+    )

@@ -8,7 +8,8 @@ import click
 
 from explainer.cli.output import aligned, progress, warn
 from explainer.cli.settings import choose_methods, read_settings, read_target
-from explainer.config import Run, choose_model, make_run, read_run
+from explainer.config import Run, make_run, read_run
+from explainer.selection import select
 from explainer.job import Drawing, Job, Result
 from explainer.naming import counted
 
@@ -71,7 +72,7 @@ def explain(
     of_model, of_methods = read_settings(settings)
     fields = {
         "pictures": pictures,
-        "model": choose_model(model, of_model),
+        "model": select("encoders", model, of_model),
         "targets": [read_target(text) for text in targets] or None,
         "methods": choose_methods(methods, of_methods),
         "score": score,

@@ -11,9 +11,8 @@ from pydantic_core import to_json
 from explainer.cli.explaining import Teller
 from explainer.cli.output import aligned, progress
 from explainer.cli.settings import read_settings
-from explainer.config import choose_model
 from explainer.demo import ENCODER, explain_photographs
-from explainer.job import load
+from explainer.selection import select
 from explainer_registry import MethodSpec, registry
 
 
@@ -37,10 +36,12 @@ def inspect(model: str, settings: tuple[str, ...], method: str | None) -> None:
         raise click.BadParameter(
             f"'{key}' is no setting of a model; write model.{key}=...", param_hint="'--set'"
         )
-    selected = choose_model(model, of_model)
+    selected = select("encoders", model, of_model)
     spec = registry().methods.get(method) if method else None
     with progress("loading the model"):
-        explainer = load(selected)
+        from explainer.explain import wrap
+
+        explainer = wrap(selected)
         report = str(explainer.inspect())
     click.echo(report)
     if spec is not None:

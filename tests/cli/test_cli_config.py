@@ -9,8 +9,8 @@ import jsonschema
 import pytest
 import yaml
 
-from explainer.config import choose_model, find_pictures, make_run, read_run, run_schema
-from explainer.selection import ConfigError
+from explainer.config import find_pictures, make_run, read_run, run_schema
+from explainer.selection import ConfigError, select
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "example-run.yaml"
 SETTINGS = "pictures, model, targets, methods, score, templates, out, batch"
@@ -288,7 +288,7 @@ class TestPictures:
 
 def test_a_model_without_its_library_is_an_error() -> None:
     with pytest.raises(ConfigError) as caught:
-        choose_model("vit_base_patch16_224", {})
+        select("encoders", "vit_base_patch16_224")
 
     assert str(caught.value) == (
         "'vit_base_patch16_224' does not say which library the model comes from; put its encoder in front, "
