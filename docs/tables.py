@@ -1,6 +1,6 @@
 """Writes the tables of methods, encoders and scores into README.md, from what the plugins declare.
 
-    python docs/tables.py
+python docs/tables.py
 """
 
 from __future__ import annotations

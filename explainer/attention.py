@@ -29,7 +29,7 @@ class AttentionCall:
         value: [B, H, M, e].
         bias: What is added before the softmax, broadcastable to [B, H, N, M]; masked places are -inf.
             None where the attention is plain.
-        scale: The factor on q k^T.
+        scale: The factor on q k^T; a tensor where the model learns it.
         input: [B, N, C], what the module received: the normalised residual stream. None where the
             module received no tensor.
         output: [B, H, N, e], what the model went on with.
@@ -43,7 +43,7 @@ class AttentionCall:
     key: Tensor
     value: Tensor
     bias: Tensor | None
-    scale: float
+    scale: float | Tensor
     input: Tensor | None = None
     output: Tensor | None = None
     recorded_weights: Tensor | None = None

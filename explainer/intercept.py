@@ -1,8 +1,8 @@
-"""Reading and replacing attention by intercepting the two functions that every attention class calls.
+"""Reading and replacing attention by intercepting what every attention class computes.
 
-No module class is named here: timm's attentions with ``fused_attn``, BEiT's with a position bias, EVA's
-with rotary positions and ``torch.nn.MultiheadAttention`` (packed or separate projections, batch first or
-not, fast path or not) all end in ``scaled_dot_product_attention`` or ``multi_head_attention_forward``.
+No module class is named here: timm's attentions, BEiT's with a position bias, EVA's with rotary positions and
+``torch.nn.MultiheadAttention`` (packed or separate projections, batch first or not, fast path or not) end in
+``scaled_dot_product_attention`` or ``multi_head_attention_forward``, or are products and a softmax written out.
 """
 
 from __future__ import annotations
@@ -19,18 +19,23 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from explainer.attention import AttentionCall, Rule, ordinary
-from explainer.hooks import HookManager
+from explainer.hooks import HookManager, named_modules
 from explainer.tape import Tape
+from explainer.written_out import Scores, WrittenOut
 
 
 class StopForward(BaseException):
     """Leaves a forward pass early; a BaseException so that no model can mistake it for its own error."""
 
 
+def _has_none(*_tensors: Any) -> bool:
+    return False
+
+
 def _open_copy(function: Callable[..., Any]) -> Callable[..., Any]:
     """Copy a torch function without its first act, which is to hand itself to the active mode again."""
     source: Any = function
-    names = {**source.__globals__, "has_torch_function": lambda *_: False}
+    names: dict[str, Any] = {**source.__globals__, "has_torch_function": _has_none}
     copy = types.FunctionType(source.__code__, names, source.__name__, source.__defaults__, source.__closure__)
     copy.__kwdefaults__ = source.__kwdefaults__
     return copy
@@ -71,6 +76,7 @@ class AttentionTap(TorchFunctionMode):
         self._stop_after = stop_after
         self._stack: list[tuple[str, nn.Module, Tensor | None]] = []
         self._open: list[AttentionCall] = []
+        self._written = WrittenOut()
 
     def run(self, forward: Callable[[], Tensor]) -> Tensor | None:
         """Run a forward pass; None where it was left early, behind the attention that was asked for."""
@@ -104,9 +110,11 @@ class AttentionTap(TorchFunctionMode):
             return self._attend(args, kwargs)
         if func in _SOFTMAX:
             self._note_softmax()
-        if not self._open:
-            return func(*args, **kwargs)
-        return self._followed(func, args, kwargs)
+        if (found := self._written.closes(func, args)) is not None:
+            return self._attend_written_out(func, args, kwargs, *found)
+        result = self._followed(func, args, kwargs) if self._open else func(*args, **kwargs)
+        self._written.saw(func, args, kwargs, result)
+        return result
 
     def _multi_head(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, Tensor | None]:
         bound = _multi_head_signature.bind(*args, **kwargs)
@@ -130,10 +138,29 @@ class AttentionTap(TorchFunctionMode):
     def _attend(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         call, dropout = self._call(*args, **kwargs)
         self._last = call
+        return self._finish(call, dropout, lambda: F.scaled_dot_product_attention(*args, **kwargs))
+
+    def _attend_written_out(
+        self,
+        func: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        scores: Scores,
+        weights: Tensor,
+        value: Tensor,
+    ) -> Tensor:
+        call = self._named(scores.query, scores.key, value, scores.bias, scores.scale)
+        if self._weights and weights.requires_grad:
+            call.recorded_weights = weights
+        ordinary_output = (lambda: func(*args, **kwargs).transpose(-2, -1)) if scores.flipped else None
+        output = self._finish(call, False, ordinary_output or (lambda: func(*args, **kwargs)))
+        return output.transpose(-2, -1) if scores.flipped else output
+
+    def _finish(self, call: AttentionCall, dropout: bool, compute: Callable[[], Tensor]) -> Tensor:
         chosen = self._only is None or call.name in self._only
         output = self._replaced(call, dropout) if chosen else None
         if output is None:
-            output = F.scaled_dot_product_attention(*args, **kwargs)
+            output = compute()
         call.output = output
         if chosen:
             self.calls.append(call)
@@ -167,22 +194,28 @@ class AttentionTap(TorchFunctionMode):
         if enable_gqa:
             groups = query.shape[-3] // key.shape[-3]
             key, value = (t.repeat_interleave(groups, dim=-3) for t in (key, value))
+        bias = _additive(attn_mask, is_causal, query, key)
+        factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
+        return self._named(query, key, value, bias, factor), dropout_p > 0
+
+    def _named(
+        self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, scale: float | Tensor
+    ) -> AttentionCall:
         name, module, received = self._stack[-1] if self._stack else ("", None, None)
         sequence_first = False
         if isinstance(module, nn.MultiheadAttention) and received is not None and received.dim() == 3:
             sequence_first = not module.batch_first
             received = received.transpose(0, 1) if sequence_first else received
-        call = AttentionCall(
+        return AttentionCall(
             name=name,
             query=query,
             key=key,
             value=value,
-            bias=_additive(attn_mask, is_causal, query, key),
-            scale=1 / math.sqrt(query.shape[-1]) if scale is None else scale,
+            bias=bias,
+            scale=scale,
             input=received,
             sequence_first=sequence_first,
         )
-        return call, dropout_p > 0
 
     def _followed(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         tapes = [(call, call.tape) for call in self._open if call.tape is not None]
@@ -238,12 +271,9 @@ def intercept(
         The tap, whose ``calls`` fill during the forward pass.
     """
     tap = AttentionTap(rule=rule, only=only, weights=weights, follow=follow, stop_after=stop_after)
-    for name, module in hooks.model.named_modules():
+    for name, module in named_modules(hooks.model).items():
         if owners is not None and name not in owners:
             continue
-        if vars(module).get("fused_attn") is False:
-            # timm writes the softmax out where this flag is off; both ways give the same output.
-            hooks.set(module, "fused_attn", True)
         hooks.on_call(
             module,
             lambda m, args, kwargs, name=name: tap.entered(name, m, args, kwargs),
