@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from explainer_registry.errors import ExplainerError
 
 from explainer.heat import flat
 from explainer.naming import counted
+from explainer_registry.errors import ExplainerError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,9 +52,7 @@ def _check_maps(explanation: Explanation) -> None:
     maps = explanation.maps
     kind, shape = str(maps.dtype).removeprefix("torch."), list(maps.shape)
     if kind != "float32" or len(shape) != 4 or 0 in shape:
-        raise ExplainerError(
-            f"maps are float32 of shape [B, T, h, w], none of them 0; got {kind} of shape {shape}"
-        )
+        raise ExplainerError(f"maps are float32 of shape [B, T, h, w], none of them 0; got {kind} of shape {shape}")
 
 
 def _check_shapes(explanation: Explanation) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import operator
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +14,9 @@ from torch import Tensor
 from explainer.encoder import Encoder
 from explainer.score import ScoreError
 from explainer.target import Target, TargetError, directions
+from explainer_registry.errors import shown
+
+_OFFERED = 5  # names offered where one is not known
 
 
 class Classifier(Encoder):
@@ -66,18 +71,9 @@ class Classifier(Encoder):
         if isinstance(target, Tensor):
             return directions(target, self.count, f"a direction of {self.name} over its logits", self.device)
         if isinstance(target, str):
-            return [Target(target, self._one_hot(self._named(target)))]
-        if isinstance(target, bool) or not isinstance(target, int):
-            raise TargetError(
-                f"a target of {self.name} is a class index, a class name or a direction [{self.count}] over its "
-                f"logits; got a {type(target).__name__}: {target!r}"
-            )
-        if not 0 <= target < self.count:
-            raise TargetError(
-                f"class index {target} is out of range: {self.name} has {self.count} classes, "
-                f"0 to {self.count - 1}"
-            )
-        return [Target(self.name_of(target), self._one_hot(target))]
+            return [Target(target.strip(), self._one_hot(self._named(target)))]
+        index = self._index(target)
+        return [Target(self.name_of(index), self._one_hot(index))]
 
     def logits(self, outputs: Tensor, directions: Tensor) -> Tensor:
         """Return the class logits [B, T] that the directions [B, T, K] pick."""
@@ -87,25 +83,44 @@ class Classifier(Encoder):
         """Return log softmax over all K classes, of the classes that the directions pick.
 
         Raises:
-            ScoreError: A direction is not a class.
+            ScoreError: A direction is not a class, or there is only one class.
         """
+        if self.count == 1:
+            raise ScoreError(
+                f"the probability of the only class of {self.name} is always 1; explain it with score='logit'"
+            )
         if not bool(((directions == 1).sum(-1) == 1).all() & ((directions != 0).sum(-1) == 1).all()):
             raise ScoreError(
-                "a direction over several classes has no probability; ask for classes, or explain it with "
-                "score='logit'"
+                "a direction over several classes has no probability; ask for classes, or explain it with score='logit'"
             )
         return torch.einsum("bk,btk->bt", torch.log_softmax(outputs.float(), dim=-1), directions)
 
     def top_classes(self, outputs: Tensor) -> list[Target]:
         """Return the class of the highest logit of each picture."""
-        return [Target(self.name_of(i), self._one_hot(i)) for i in outputs.argmax(dim=-1).tolist()]
+        return [Target(self.name_of(int(i)), self._one_hot(int(i))) for i in outputs.argmax(dim=-1)]
 
     def evidence(self, columns: Tensor, directions: Tensor) -> Tensor:
         """Return each cell's contribution to the logits, without bias: [B, T, N]."""
         return self.needed_readout.contributions(columns, directions)
 
+    def _index(self, target: Any) -> int:
+        try:
+            index = None if isinstance(target, bool) else operator.index(target)
+        except TypeError:
+            index = None
+        if index is None:
+            raise TargetError(
+                f"a target of {self.name} is a class index, a class name or a direction [{self.count}] over its "
+                f"logits; got {shown(target)} ({type(target).__name__})"
+            )
+        if not 0 <= index < self.count:
+            raise TargetError(
+                f"class index {index} is out of range: {self.name} has {self.count} classes, 0 to {self.count - 1}"
+            )
+        return index
+
     def _one_hot(self, index: int) -> Tensor:
-        direction = torch.zeros(self.count, device=self.device)
+        direction = torch.zeros(self.count, device=self.device, dtype=torch.float32)
         direction[index] = 1
         return direction
 
@@ -121,8 +136,9 @@ class Classifier(Encoder):
         if found:
             listed = "; ".join(f"{i}: {self._classes[i]}" for i in found)
             raise TargetError(f"'{name}' is the name of {len(found)} classes; give the index of one ({listed})")
-        near = difflib.get_close_matches(name.strip().lower(), self._by_name, n=5, cutoff=0.6)
-        near = near or [other for other in self._by_name if name.strip().lower() in other][:5]
+        if name.strip().isdecimal():
+            raise TargetError(f"{self.name} has no class named '{name}'; a class index is a number: {int(name)}")
+        near = _nearest(name.strip(), self._classes)
         hint = f"nearest: {', '.join(near)}" if near else "no name is near"
         raise TargetError(f"{self.name} has no class named '{name}' ({hint}); `ex.encoder.class_names` lists all")
 
@@ -135,3 +151,12 @@ def _index(classes: Sequence[str]) -> dict[str, list[int]]:
         for name in names:
             index.setdefault(name, []).append(number)
     return index
+
+
+def _nearest(name: str, classes: Sequence[str]) -> list[str]:
+    """Find names that hold a word, or else look like it: "cat" is nearer to "tiger cat" than to "crate"."""
+    names = {part.strip().lower(): part.strip() for entry in classes for part in entry.split(",")}
+    word = re.compile(rf"\b{re.escape(name)}\b", re.IGNORECASE)
+    holding = [spelling for spelling in names.values() if name and word.search(spelling)]
+    alike = [names[near] for near in difflib.get_close_matches(name.lower(), names, n=_OFFERED, cutoff=0.6)]
+    return (holding or alike)[:_OFFERED]

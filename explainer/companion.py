@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from explainer.session import session
 from explainer.target import TargetError
+from explainer_registry.errors import did_you_mean
 
 CHUNK = 64
 CACHED = 8192
@@ -68,14 +69,13 @@ class TextCompanion:
             templates = next(iter(self._sets))
         if isinstance(templates, str) and templates in self._sets:
             return self._sets[templates]()
-        forms = [templates] if isinstance(templates, str) else list(templates)
-        for form in forms:
-            if form.count("{}") != 1:
-                near = difflib.get_close_matches(form, list(self._sets), n=1)
-                hint = f"; did you mean '{near[0]}'?" if near else ""
+        single = isinstance(templates, str) or not isinstance(cast("object", templates), Iterable)
+        forms: list[Any] = [templates] if single else list(templates)
+        for text in forms:
+            if not isinstance(text, str) or text.count("{}") != 1:
                 raise TargetError(
-                    f"'{form}' is neither a set of templates ({', '.join(self._sets)}) nor a template with one {{}} "
-                    f"in the place of the prompt{hint}"
+                    f"{text!r} is neither a set of templates ({', '.join(self._sets)}) nor a template with one {{}} "
+                    f"in the place of the prompt{did_you_mean(str(text), self._sets)}"
                 )
         if not forms:
             raise TargetError("the list of templates is empty; give at least one, such as 'a photo of a {}.'")

@@ -92,8 +92,7 @@ class Run(Schema):
     ] = Field(
         None,
         json_schema_extra=_NOT_EMPTY,
-        description="Names of methods, or mappings with name and settings. By default the best that fits the "
-        "model.",
+        description="Names of methods, or mappings with name and settings. By default the best that fits the model.",
     )
     score: Annotated[Selected, Choice("scores")] = Field(
         default_factory=lambda: select("scores", "logit"),

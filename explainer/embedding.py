@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +14,7 @@ from explainer.companion import TextCompanion
 from explainer.encoder import Encoder
 from explainer.score import ScoreError
 from explainer.target import Target, TargetError, directions
+from explainer_registry.errors import shown
 
 
 class JointEmbedding(Encoder):
@@ -82,20 +83,18 @@ class JointEmbedding(Encoder):
                 f"{self.name} has no classes, so the class index {target} means nothing to it; "
                 "give a prompt, such as 'a bus'"
             )
-        given: Sequence[Any] = [target] if isinstance(target, str) else target if isinstance(target, Sequence) else ()
+        given = _several(target)
         group = [prompt for prompt in given if isinstance(prompt, str) and prompt.strip()]
         if not group or len(group) != len(given):
             raise TargetError(
                 f"a target of {self.name} is a prompt, a sequence of prompts or a direction [{self.width}]; "
-                f"got {target!r}"
+                f"got {shown(target)} ({type(target).__name__})"
             )
         return group
 
     def logits(self, outputs: Tensor, directions: Tensor) -> Tensor:
         """Return the cosine similarity [B, T] of the pictures with the directions."""
-        return torch.einsum(
-            "bd,btd->bt", F.normalize(outputs.float(), dim=-1), F.normalize(directions.float(), dim=-1)
-        )
+        return torch.einsum("bd,btd->bt", F.normalize(outputs.float(), dim=-1), F.normalize(directions.float(), dim=-1))
 
     def log_probs(self, outputs: Tensor, directions: Tensor) -> Tensor:
         """Return the log-probability [B, T] of each prompt, as the model was trained to give it.
@@ -121,3 +120,9 @@ class JointEmbedding(Encoder):
     def evidence(self, columns: Tensor, directions: Tensor) -> Tensor:
         """Return each cell's cosine with the directions: [B, T, N] in [-1, 1]."""
         return self.needed_readout.similarities(columns, directions)
+
+
+def _several(target: Any) -> Sequence[Any]:
+    if isinstance(target, Sequence) and not isinstance(target, str):
+        return cast("Sequence[Any]", target)
+    return [target]

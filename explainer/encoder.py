@@ -63,8 +63,7 @@ class Encoder(ABC):
     ) -> None:
         if isinstance(model, nn.DataParallel):
             raise EncoderError(
-                "a DataParallel model runs in threads of its own, where hooks cannot follow; "
-                "wrap model.module instead"
+                "a DataParallel model runs in threads of its own, where hooks cannot follow; wrap model.module instead"
             )
         self.name = name
         self.model = model
@@ -179,9 +178,7 @@ class Encoder(ABC):
         with session(self.model) as hooks:
             yield hooks
 
-    def forward(
-        self, images: Tensor, hooks: HookManager, positions: Interpolation = "bicubic_antialias"
-    ) -> Tensor:
+    def forward(self, images: Tensor, hooks: HookManager, positions: Interpolation = "bicubic_antialias") -> Tensor:
         """Run the tower once under hooks.
 
         Args:
@@ -278,7 +275,7 @@ def observe(name: str, model: nn.Module, forward: Forward, size: tuple[int, int]
     except ExplainerError:
         raise
     except Exception as error:  # what a model raises is not one kind
-        reason = str(error).strip().partition("\n")[0]
+        reason = str(error).strip().partition("\n")[0].rstrip(".")
         raise EncoderError(
             f"{name} cannot run on an input of {size[0]} x {size[1]} ({type(error).__name__}: {reason}); say what "
             "it was made for with wrap(model, size=(height, width)), and give tensors of that size"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, cast
 
@@ -17,10 +17,11 @@ from explainer.hooks import HookManager
 from explainer.inspection import Inspection, MethodFit, default_method, fits, inspect, misfit
 from explainer.pictures import Batch, read
 from explainer.provenance import Provenance
-from explainer.score import Answer, Score
+from explainer.score import Score
 from explainer.selection import ConfigError, select
 from explainer.target import Targets, parse
 from explainer_registry import ExplainerError, MethodSpec, Schema, Selected, registry
+from explainer_registry.errors import shown
 
 MethodFunction = Callable[[Schema, Encoder, Tensor, Targets], Tensor]
 """A method: (config, encoder, images [B, 3, H, W], targets) to maps [B, T, h, w]."""
@@ -151,8 +152,11 @@ class Explainer:
     def _select(self, method: Any, options: Mapping[str, Any]) -> Selected:
         name = method if method is not None else default_method(self.encoder)
         if name is None:
-            reasons = "; ".join(f"{fit.name}: {fit.reason}" for fit in self.methods())
-            raise MethodError(f"no method fits {self.encoder.name} ({reasons})")
+            reasons: dict[str, list[str]] = {}
+            for fit in self.methods():
+                reasons.setdefault(fit.reason, []).append(fit.name)
+            told = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
+            raise MethodError(f"no method fits {self.encoder.name} ({told}); ex.inspect() shows what was found")
         if isinstance(options.get("layer"), nn.Module):
             options = {**options, "layer": HookManager(self.encoder.model).find(options["layer"])[0]}
         return select("methods", name, options)
@@ -161,19 +165,22 @@ class Explainer:
         if isinstance(score, (str, Selected)):
             selected = select("scores", score)
             function = registry().scores.load(selected.name)
-            named, name = (lambda answer: function(selected.options, answer)), selected.name
+            named: Score = partial(function, selected.options)
+            name = selected.name
         elif callable(score):
             named, name = score, getattr(score, "__name__", type(score).__name__)
         else:
-            raise ConfigError(f"a score is a name or a function of an Answer; got {score!r}")
+            raise ConfigError(
+                f"a score is a name ({', '.join(registry().scores)}) or a function of an Answer; got {shown(score)}"
+            )
         if name != "logit" and "gradient" not in spec.needs:
             raise MethodError(
                 f"method '{spec.name}' takes no gradient, so score='{name}' would change nothing; leave the score "
                 "out, or use a method that does, such as gradcam"
             )
-        return cast("Callable[[Answer], Tensor]", named), name
+        return named, name
 
-    def _explanation(self, maps: Tensor, batch: Batch, targets: Targets, selected: Selected) -> Explanation:
+    def _explanation(self, maps: object, batch: Batch, targets: Targets, selected: Selected) -> Explanation:
         if not isinstance(maps, Tensor) or maps.dim() != 4 or maps.shape[:2] != (len(batch.images), len(targets)):
             got = f"shape {list(maps.shape)}" if isinstance(maps, Tensor) else f"a {type(maps).__name__}"
             raise MethodError(
@@ -224,16 +231,22 @@ def wrap(model: str | nn.Module | Selected, *, encoder: str | None = None, **opt
         ExplainerError: There is no such encoder, model or setting, or the model cannot be explained.
     """
     if isinstance(model, (str, Selected)):
+        if encoder is not None:
+            raise EncoderError(
+                f"encoder='{encoder}' chooses who takes a module; a name says that itself: '{encoder}:NAME'"
+            )
         selected = select("encoders", model, options)
-    elif isinstance(model, nn.Module):
+    elif isinstance(model, nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance]  not every caller is typed
         module = _unwrapped(model)
         selected = select("encoders", {"name": encoder or _encoder_of(module), "model": module}, options)
     else:
         raise EncoderError(
-            f"wrap takes a model or its name, such as 'timm:resnet50'; got a {type(model).__name__}"
+            f"wrap takes a model or its name, such as 'timm:resnet50'; got {shown(model)} ({type(model).__name__})"
         )
     build = registry().encoders.load(selected.name)
-    return Explainer(build(selected.options))
+    # Weights that are loaded inside inference mode would be shut out of gradients for good.
+    with torch.inference_mode(False):
+        return Explainer(build(selected.options))
 
 
 def _unwrapped(model: nn.Module) -> nn.Module:
@@ -267,5 +280,3 @@ def _versions() -> dict[str, str]:
         except PackageNotFoundError:
             continue
     return found
-
-

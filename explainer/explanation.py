@@ -9,7 +9,6 @@ from io import BytesIO
 from pathlib import Path
 
 import torch
-from explainer_registry.errors import ExplainerError
 from PIL import Image
 from torch import Tensor
 
@@ -19,6 +18,7 @@ from explainer.frame import Frame
 from explainer.heat import Interpolation, Normalisation, lay
 from explainer.naming import counted, listing, place, target_place
 from explainer.provenance import Provenance
+from explainer_registry.errors import ExplainerError
 
 _SHOWN = 8  # warnings or columns shown of a long list
 
@@ -229,8 +229,7 @@ class Explanation:
             return self._part([place("picture", key, len(self))], targets)
         if not isinstance(key, slice):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ExplainerError(
-                "an explanation is indexed by a picture's number, a slice of pictures or a target's name; "
-                f"got {key!r}"
+                f"an explanation is indexed by a picture's number, a slice of pictures or a target's name; got {key!r}"
             )
         if not pictures[key]:
             raise ExplainerError(f"{key} picks no picture; there are {len(self)}")

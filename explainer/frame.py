@@ -37,8 +37,7 @@ class Frame:
             )
         if not all(map(math.isfinite, self.box)) or left >= right or top >= bottom:
             raise ExplainerError(
-                "a frame's box is (left, top, right, bottom) with left < right and top < bottom; "
-                f"got {self.box}"
+                f"a frame's box is (left, top, right, bottom) with left < right and top < bottom; got {self.box}"
             )
         if left >= width or top >= height or right <= 0 or bottom <= 0:
             raise ExplainerError(

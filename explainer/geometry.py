@@ -48,6 +48,7 @@ class Geometry:
     ) -> None:
         self.probe = probe
         self._steps = {step.name: step for step in probe.steps if step.shape is not None}
+        self._runs = Counter(step.name for step in probe.steps)
         self.last = self._given(layer, layout) if layer else self._find_last()
         self.blocks = self._dense_blocks()
         self.final_norm = self._find_final_norm()
@@ -76,6 +77,8 @@ class Geometry:
         near = difflib.get_close_matches(layer, self.layers, n=3, cutoff=0.4) or list(self.layers[-3:])
         if step is None:
             reason = f"layer '{layer}' gives no single tensor in a forward pass, or does not exist"
+        elif self._runs[layer] > 1:
+            reason = f"layer '{layer}' runs {self._runs[layer]} times in a forward pass, so it has no one map"
         else:
             shape = " x ".join(str(n) for n in (step.shape or ())[1:])
             reason = f"layer '{layer}' gives {shape} per picture, which does not lie on the picture"
@@ -109,12 +112,12 @@ class Geometry:
         return self.blocks[len(self.blocks) - count :]
 
     def _lies(self, step: Step) -> bool:
-        return step.grid is not None and bool(step.name) and not self.probe.inside_attention(step.name)
+        # A module that runs twice (one activation used all over) has no one output to read.
+        once = self._runs[step.name] == 1
+        return step.grid is not None and once and bool(step.name) and not self.probe.inside_attention(step.name)
 
     def _find_last(self) -> Choice | None:
-        # A module that runs twice (one activation used all over) has no one output to read.
-        runs = Counter(step.name for step in self.probe.steps)
-        candidates = [step for step in self.probe.steps if self._lies(step) and runs[step.name] == 1]
+        candidates = [step for step in self.probe.steps if self._lies(step)]
         if not candidates:
             return None
         return _chosen(candidates[-1], "the last layer that still lies on the picture, before the model pools")
@@ -124,9 +127,9 @@ class Geometry:
         if step is None or step.shape is None or layout is None:
             grid = self.grid(layer)
             return _chosen(self._steps[layer], "given", grid)
-        grid = fit(step.shape, self.probe.size)
-        if grid is None or grid.layout != layout:
-            grid = _laid(step.shape, layout)
+        grids = {(s.grid.height, s.grid.width) for s in self.probe.steps if s.grid is not None}
+        grid = step.grid if step.grid is not None and step.grid.layout == layout else None
+        grid = grid or fit(step.shape, self.probe.size, grids, layout=layout) or _laid(step.shape, layout)
         return _chosen(step, f"given, with layout {layout}", grid)
 
     def _dense_blocks(self) -> tuple[AttentionStep, ...]:
@@ -150,10 +153,7 @@ class Geometry:
         before = [
             step
             for step in self.probe.steps
-            if self._lies(step)
-            and step.end < start
-            and step.grid == self.last.grid
-            and not step.name.startswith(inner)
+            if self._lies(step) and step.end < start and step.grid == self.last.grid and not step.name.startswith(inner)
         ]
         if not before:
             return self.last
@@ -166,7 +166,8 @@ class Geometry:
 
 def _chosen(step: Step, why: str, grid: Grid | None = None) -> Choice:
     grid = grid or step.grid
-    assert grid is not None and step.shape is not None  # noqa: S101  the caller chose a step that lies on the picture
+    assert grid is not None  # noqa: S101  the caller chose a step that lies on the picture
+    assert step.shape is not None  # noqa: S101  and so has a shape
     channels = step.shape[1] if grid.layout in ("NCHW", "NCL") else step.shape[-1]
     return Choice(step.name, grid, channels, why)
 

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Literal, get_args
 
 import torch
-from explainer_registry.errors import ExplainerError
 from torch import Tensor
 
 from explainer.frame import Frame
+from explainer_registry.errors import ExplainerError
 
 Interpolation = Literal["bilinear", "nearest"]
 Normalisation = Literal["minmax", "symmetric"]

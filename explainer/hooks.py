@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,11 @@ Entered = TypeVar("Entered")
 
 class LayerError(ExplainerError):
     """A layer that does not exist, did not run, or gave nothing that can be explained."""
+
+
+def named_modules(model: nn.Module) -> dict[str, nn.Module]:
+    """Return every module of a model by its dotted path; the model itself is ""."""
+    return dict(cast("Iterator[tuple[str, nn.Module]]", model.named_modules()))
 
 
 class Tap:
@@ -82,7 +87,7 @@ class Tap:
         for index in range(last + 1):
             total = scores[:, index].sum()
             (gradient,) = torch.autograd.grad(total, value, retain_graph=index < last, allow_unused=True)
-            if gradient is None:
+            if gradient is None:  # pyright: ignore[reportUnnecessaryComparison]  allow_unused gives None
                 raise LayerError(self._unreached())
             slices.append(gradient)
         return torch.stack(slices)
@@ -107,9 +112,10 @@ class Tap:
             raise LayerError(self._not_a_tensor(value)) from None
         self.records.append(kept)
         if isinstance(value, tuple):
-            parts = list(value)
-            parts[self._select] = passed  # type: ignore[index]
-            return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+            kind = cast("Any", type(value))  # pyright: ignore[reportUnknownArgumentType]
+            parts = list(cast("tuple[Any, ...]", value))
+            parts[cast("int", self._select)] = passed
+            return kind(*parts) if hasattr(kind, "_fields") else tuple(parts)
         copy = value.copy()
         copy[self._select] = passed
         return copy
@@ -172,14 +178,14 @@ class HookManager:
             LayerError: No such layer; the message names the nearest ones.
         """
         if isinstance(which, nn.Module):
-            for name, module in self.model.named_modules():
+            for name, module in named_modules(self.model).items():
                 if module is which:
                     return name, module
             raise LayerError(
                 f"this {type(which).__name__} is not part of the {type(self.model).__name__} that was wrapped; "
                 "give a module of that model, or its dotted name"
             )
-        modules = dict(self.model.named_modules())
+        modules = named_modules(self.model)
         if which in modules:
             return which, modules[which]
         near = difflib.get_close_matches(which, [name for name in modules if name], n=3, cutoff=0.5)
@@ -194,11 +200,10 @@ class HookManager:
         Raises:
             LayerError: Nothing fits.
         """
-        found = {n: m for n, m in self.model.named_modules() if n and fnmatch.fnmatchcase(n, pattern)}
+        found = {n: m for n, m in named_modules(self.model).items() if n and fnmatch.fnmatchcase(n, pattern)}
         if not found:
             raise LayerError(
-                f"no layer of {type(self.model).__name__} fits the pattern '{pattern}'; "
-                "ex.inspect() lists the layers"
+                f"no layer of {type(self.model).__name__} fits the pattern '{pattern}'; ex.inspect() lists the layers"
             )
         return found
 

@@ -110,7 +110,7 @@ def inspect(encoder: Encoder) -> Inspection:
         gradient=geometry.gradient,
         blocks=tuple(block.name for block in geometry.blocks),
         other_attentions=len(geometry.probe.attentions) - len(geometry.blocks),
-        classes=len(names) if names else None,
+        classes=len(names) if names else getattr(encoder, "count", None),
         layers=geometry.layers,
         methods=tuple(fits(encoder)),
         warnings=encoder.warnings,
@@ -137,6 +137,9 @@ def fits(encoder: Encoder) -> list[MethodFit]:
 def lacking(spec: MethodSpec, encoder: Encoder) -> str:
     """Say what a model lacks for a method; empty where it lacks nothing."""
     missing = sorted(spec.needs - encoder.capabilities)
+    if "features" in missing:
+        # Without a map there is nothing to read or differentiate either.
+        missing = [capability for capability in missing if capability not in ("gradient", "readout")]
     return "; ".join(MISSING[capability] for capability in missing)
 
 
@@ -163,9 +166,7 @@ def default_method(encoder: Encoder) -> str | None:
     ranked = [
         (spec.default_rank, name)
         for name, spec in registry().methods.items()
-        if spec.default_rank is not None
-        and not lacking(spec, encoder)
-        and spec.default_with <= encoder.capabilities
+        if spec.default_rank is not None and not lacking(spec, encoder) and spec.default_with <= encoder.capabilities
     ]
     return max(ranked)[1] if ranked else None
 

@@ -136,9 +136,7 @@ class Job:
             else:
                 yield Result(self.pictures[place], self._folders[place], failures[place])
 
-    def _explained(
-        self, opened: dict[int, Image], failures: dict[int, str]
-    ) -> dict[int, tuple[Explanation, ...]]:
+    def _explained(self, opened: dict[int, Image], failures: dict[int, str]) -> dict[int, tuple[Explanation, ...]]:
         """Explain pictures at once, and one by one where that fails; say in `failures` what went wrong."""
         if not opened:
             return {}
@@ -237,10 +235,7 @@ def _sheets(named: Sequence[tuple[str, Explanation]]) -> list[tuple[str, list[Ex
         groups.setdefault(part.names, []).append((name, part))
     if len(groups) == 1:
         return [("grid", [part for _, part in named])]
-    return [
-        ("-".join(["grid", *(name for name, _ in rows)]), [part for _, part in rows])
-        for rows in groups.values()
-    ]
+    return [("-".join(["grid", *(name for name, _ in rows)]), [part for _, part in rows]) for rows in groups.values()]
 
 
 def _warnings(part: Explanation, picture: Path) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -88,7 +88,11 @@ def seen_grids(shapes: Iterable[tuple[int, ...]], size: tuple[int, int]) -> list
 
 
 def fit(
-    shape: tuple[int, ...], size: tuple[int, int], grids: Iterable[tuple[int, int]] = (), prefix: int | None = None
+    shape: tuple[int, ...],
+    size: tuple[int, int],
+    grids: Iterable[tuple[int, int]] = (),
+    prefix: int | None = None,
+    layout: Layout | None = None,
 ) -> Grid | None:
     """Find how an output of this shape lies on the picture.
 
@@ -97,24 +101,34 @@ def fit(
         size: Height and width of the model's input.
         grids: Grids that the model is known to have, for sequences.
         prefix: Number of prefix tokens where the model states it.
+        layout: The layout, where the user states it.
 
     Returns:
         The grid, or None where the shape holds no map of at least two rows and two columns.
     """
+    readings = _readings(shape, size, list(grids), prefix, layout)
+    return next((grid for grid in readings if grid is not None and layout in (None, grid.layout)), None)
+
+
+def _readings(
+    shape: tuple[int, ...],
+    size: tuple[int, int],
+    grids: list[tuple[int, int]],
+    prefix: int | None,
+    layout: Layout | None,
+) -> Iterator[Grid | None]:
+    """Everything that a shape can be, the likeliest first."""
     if len(shape) == 4:
         if _proportional((shape[2], shape[3]), size):
-            return Grid(shape[2], shape[3], "NCHW")
+            yield Grid(shape[2], shape[3], "NCHW")
         if _proportional((shape[1], shape[2]), size):
-            return Grid(shape[1], shape[2], "NHWC")
-        return None
-    if len(shape) != 3:
-        return None
-    known = list(grids)
-    return (
-        _sequence(shape[1], "NLC", known, prefix)
-        or _sequence(shape[2], "NCL", known, 0)
-        or _guessed(shape[1], size, prefix)
-    )
+            yield Grid(shape[1], shape[2], "NHWC")
+    elif len(shape) == 3:
+        yield _sequence(shape[1], "NLC", grids, prefix)
+        yield _sequence(shape[2], "NCL", grids, 0)
+        yield _guessed(shape[1], "NLC", size, prefix)
+        if layout == "NCL":
+            yield _guessed(shape[2], "NCL", size, 0)
 
 
 def _sequence(length: int, layout: Layout, grids: Iterable[tuple[int, int]], prefix: int | None) -> Grid | None:
@@ -127,11 +141,11 @@ def _sequence(length: int, layout: Layout, grids: Iterable[tuple[int, int]], pre
     return Grid(height, width, layout, rest)
 
 
-def _guessed(length: int, size: tuple[int, int], prefix: int | None) -> Grid | None:
+def _guessed(length: int, layout: Layout, size: tuple[int, int], prefix: int | None) -> Grid | None:
     """Take the grid whose cells are exactly square where there is one, else one that is nearly so."""
     pairs = _factors(length, size)
     square = [(rows, columns) for rows, columns in pairs if rows * size[1] == columns * size[0]]
-    return _sequence(length, "NLC", square, prefix) or _sequence(length, "NLC", pairs, prefix)
+    return _sequence(length, layout, square, prefix) or _sequence(length, layout, pairs, prefix)
 
 
 def _factors(length: int, size: tuple[int, int]) -> list[tuple[int, int]]:

@@ -54,4 +54,4 @@ def measured_map(
 
 def cells_to_maps(values: Tensor, grid: Grid) -> Tensor:
     """Lay values [..., rows*columns] on their grid: [..., rows, columns]."""
-    return values.unflatten(-1, (grid.height, grid.width))
+    return values.reshape(*values.shape[:-1], grid.height, grid.width)

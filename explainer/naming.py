@@ -28,9 +28,7 @@ def target_place(names: Sequence[str], target: int | str | None) -> int:
     places = [t for t, name in enumerate(names) if name == target]
     if len(places) > 1:
         numbers = " or ".join(map(str, places))
-        raise ExplainerError(
-            f"{len(places)} targets are named {target!r}; draw one by its number: target={numbers}"
-        )
+        raise ExplainerError(f"{len(places)} targets are named {target!r}; draw one by its number: target={numbers}")
     if not places:
         near = get_close_matches(target, names, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""

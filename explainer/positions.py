@@ -37,7 +37,7 @@ def interpolate(
         return embeddings
     lead = embeddings.shape[:-2]
     flat = embeddings.detach().reshape(-1, *embeddings.shape[-2:])
-    patches = flat[:, prefix:].float().transpose(1, 2).unflatten(2, old)
+    patches = flat[:, prefix:].float().transpose(1, 2).reshape(len(flat), -1, *old)
     if how == "dino":
         factors = [(n + 0.1) / o for n, o in zip(new, old, strict=True)]
         patches = F.interpolate(patches, scale_factor=factors, mode="bicubic", recompute_scale_factor=False)

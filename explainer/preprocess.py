@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-import torchvision.transforms.functional as TF
 from PIL import Image
 from torch import Tensor
-from torchvision.transforms import InterpolationMode
+from torchvision.transforms import InterpolationMode, functional  # pyright: ignore[reportMissingTypeStubs]
 
 from explainer.frame import Frame
+from explainer.pictures import PictureError
 
+# torchvision declares these for tensors alone.
+_functional: Any = functional
+_resize, _pad, _center_crop = _functional.resize, _functional.pad, _functional.center_crop
+_to_tensor, _normalize = _functional.to_tensor, _functional.normalize
+
+MOST_PIXELS = 2**28
 Fit = Literal["crop", "squash", "pad"]
 
 
@@ -47,21 +54,30 @@ class Preprocess:
 
         Returns:
             [3, height, width], normalised.
+
+        Raises:
+            PictureError: The picture is so elongated that scaling it would fill the memory.
         """
-        image = picture.convert("RGB")
-        filtered = TF.resize(image, list(self._scaled_size(image)), InterpolationMode(self.interpolation))
-        left, top, right, bottom = self._padding(filtered)
-        if (left, top, right, bottom) != (0, 0, 0, 0):
-            filtered = TF.pad(filtered, [left, top, right, bottom], fill=list(self.fill))
-        cut = TF.center_crop(filtered, list(self.size))
-        return TF.normalize(TF.to_tensor(cut), list(self.mean), list(self.std))
+        size = self._scaled_size(picture)
+        if math.prod(size) > MOST_PIXELS:
+            raise PictureError(
+                f"a picture {picture.width} wide and {picture.height} high would be scaled to {size[1]} x {size[0]} "
+                "before its middle is cut out; cut it yourself first"
+            )
+        resized: Image.Image = _resize(picture.convert("RGB"), list(size), InterpolationMode(self.interpolation))
+        padding = self._padding(resized)
+        if any(padding):
+            resized = _pad(resized, list(padding), fill=list(self.fill))
+        return _normalize(_to_tensor(_center_crop(resized, list(self.size))), list(self.mean), list(self.std))
 
     def frame(self, picture: Image.Image) -> Frame:
         """Say where the model's input lies on a picture."""
         width, height = picture.size
         scaled_height, scaled_width = self._scaled_size(picture)
         # A negative margin is padding. Rounding is that of the centre crop, to the pixel.
-        top, left = (_margin(inner, outer) for inner, outer in zip(self.size, (scaled_height, scaled_width), strict=True))
+        top, left = (
+            _margin(inner, outer) for inner, outer in zip(self.size, (scaled_height, scaled_width), strict=True)
+        )
         across, down = width / scaled_width, height / scaled_height
         box = (left * across, top * down, (left + self.size[1]) * across, (top + self.size[0]) * down)
         return Frame((width, height), box)
@@ -90,4 +106,3 @@ def _margin(inner: int, outer: int) -> int:
     if outer < inner:
         return -((inner - outer) // 2)
     return round((outer - inner) / 2)
-

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from explainer.hooks import HookManager
+from explainer.hooks import HookManager, named_modules
 from explainer.intercept import AttentionTap, intercept
 from explainer.layout import Grid, fit, seen_grids
 from explainer.session import lock, session
@@ -130,7 +130,7 @@ def probe(model: nn.Module, forward: Forward, size: tuple[int, int]) -> Probe:
             hollow = _hollow(model, fake)
         with fake:
             return _observe(hollow, forward, fake.from_tensor(example), size)
-    except Exception:  # noqa: BLE001  data-dependent code cannot run without data; real errors recur below
+    except Exception:  # data-dependent code cannot run without data; real errors recur below
         return _observe(model, forward, example, size)
 
 
@@ -152,7 +152,7 @@ def _hollow(model: nn.Module, fake: FakeTensorMode) -> nn.Module:
 def _observe(model: nn.Module, forward: Forward, images: Tensor, size: tuple[int, int]) -> Probe:
     clock = _Clock()
     with session(model) as hooks, torch.no_grad():
-        for name, module in model.named_modules():
+        for name, module in named_modules(model).items():
             kind = type(module).__name__
             hooks.on_call(
                 module,
@@ -171,9 +171,7 @@ def _observe(model: nn.Module, forward: Forward, images: Tensor, size: tuple[int
     ]
     grids = seen_grids(outside or shapes, size)
     steps = tuple(
-        dataclasses.replace(s, grid=fit(s.shape, size, grids, prefix))
-        if s.shape and s.shape[0] == BATCH
-        else s
+        dataclasses.replace(s, grid=fit(s.shape, size, grids, prefix)) if s.shape and s.shape[0] == BATCH else s
         for s in clock.steps
     )
     attentions = tuple(_attentions(tap, clock, size, grids, prefix))
@@ -195,5 +193,6 @@ def _attentions(
 
 
 def _stated_prefix(model: nn.Module) -> int | None:
-    stated = {m.num_prefix_tokens for m in model.modules() if isinstance(getattr(m, "num_prefix_tokens", None), int)}
-    return stated.pop() if len(stated) == 1 else None
+    said: list[Any] = [getattr(module, "num_prefix_tokens", None) for module in model.modules()]
+    numbers = {number for number in said if isinstance(number, int)}
+    return numbers.pop() if len(numbers) == 1 else None

@@ -54,3 +54,14 @@ class Readout:
         """
         embedded, rows = self.embed(columns).float(), self.rows(directions.float()).float()
         return torch.einsum("bne,bte->btn", F.normalize(embedded, dim=-1), F.normalize(rows, dim=-1))
+
+
+def agree(one: Tensor, other: Tensor) -> bool:
+    """Tell whether two results are the same up to the rounding of their type.
+
+    Args:
+        one: Of any shape.
+        other: Of the same shape and type.
+    """
+    tolerance = 1e-3 if one.dtype in (torch.float32, torch.float64) else 3e-2
+    return bool((one - other).abs().max() <= tolerance * other.abs().max())

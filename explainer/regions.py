@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from explainer_registry.errors import ExplainerError
 
 from explainer.heat import lay, seen
+from explainer_registry.errors import ExplainerError
 
 if TYPE_CHECKING:
     from torch import Tensor

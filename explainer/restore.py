@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from torch import nn
 
@@ -22,11 +22,11 @@ def putting_back(owner: Any, name: str) -> Callable[[], None]:
     Returns:
         Puts the attribute back; where there was none, takes it away.
     """
-    if isinstance(owner, type) or hasattr(getattr(type(owner), name, None), "__set__"):
+    if isinstance(owner, type) or hasattr(getattr(owner.__class__, name, None), "__set__"):
         absent = isinstance(owner, type) and name not in vars(owner)
         value = None if absent else getattr(owner, name)
         return lambda: _set_again(owner, name, value, absent)
-    own = vars(owner)
+    own = cast("dict[str, Any]", owner.__dict__)
     kinds = ("_parameters", "_buffers", "_modules") if isinstance(owner, nn.Module) else ()
     stores: list[dict[str, Any]] = [own, *(own[kind] for kind in kinds)]
     held = [store.get(name, _ABSENT) for store in stores]

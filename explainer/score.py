@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
@@ -49,7 +50,7 @@ def evaluate(score: Score, answer: Answer, name: str) -> Tensor:
     Raises:
         ScoreError: The score gave something else than one scalar for each picture and target.
     """
-    values: object = score(answer)
+    values: Any = score(answer)
     expected = tuple(answer.logits.shape)
     if not isinstance(values, Tensor):
         raise ScoreError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -57,7 +57,7 @@ def _with_options(kind: Kind, value: object, options: Mapping[str, Any]) -> obje
             return {"name": name, "model": rest, **options}
         return {"name": value, **options}
     if isinstance(value, Mapping):
-        return {**value, **options}
+        return {**cast("Mapping[str, Any]", value), **options}
     given = ", ".join(options)
     what = type(value.options).__name__ if isinstance(value, Selected) else type(value).__name__
     if isinstance(value, (Schema, Selected)):

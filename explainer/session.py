@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from typing import Any, cast
 
@@ -30,7 +30,7 @@ def lock(model: nn.Module) -> threading.RLock:
 
 
 @contextmanager
-def session(model: nn.Module) -> Iterator[HookManager]:
+def session(model: nn.Module) -> Generator[HookManager, None, None]:
     """Hold a model still while it is explained, then put everything back.
 
     Inside: one thread at a time; every module in evaluation mode; all parameters frozen, so that only a
@@ -47,7 +47,7 @@ def session(model: nn.Module) -> Iterator[HookManager]:
 
     Raises:
         ExplainerError: The weights were made inside ``torch.inference_mode``, so nothing can be
-            differentiated through them.
+            differentiated through them; or a part of the model is scripted or traced.
     """
     with lock(model), torch.inference_mode(False), torch.enable_grad(), HookManager(model) as hooks:
         modules, parameters = list(model.modules()), list(model.parameters())
@@ -55,6 +55,11 @@ def session(model: nn.Module) -> Iterator[HookManager]:
             raise ExplainerError(
                 f"the weights of this {type(model).__name__} are inference tensors: the model was built inside "
                 "torch.inference_mode(), and no gradient can pass through it; build or load it outside"
+            )
+        if any(isinstance(module, torch.jit.ScriptModule) for module in modules):
+            raise ExplainerError(
+                f"this {type(model).__name__} is scripted or traced, wholly or in part: it runs outside Python, "
+                "where no hook can follow; wrap the model that it was made from"
             )
         for module in modules:
             _still(module, hooks)

@@ -11,10 +11,10 @@ from typing import IO, TYPE_CHECKING, Any
 from uuid import uuid4
 
 import numpy as np
-from explainer_registry.errors import ExplainerError
 
 from explainer.frame import Frame
 from explainer.provenance import Provenance
+from explainer_registry.errors import ExplainerError
 
 if TYPE_CHECKING:
     from explainer.explanation import Explanation

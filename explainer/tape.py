@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from torch import Tensor, nn
 
@@ -58,9 +58,7 @@ class Tape:
         assert self._increment is not None  # noqa: S101  read only once closed
         return self._increment
 
-    def before(
-        self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], depth: int
-    ) -> bool:
+    def before(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], depth: int) -> bool:
         """Look at an operation that is about to run; True where it is the residual addition."""
         if function.__name__ not in _ADDITIONS or depth >= self.depth or len(args) != 2 or kwargs:
             return False
@@ -86,7 +84,7 @@ class Tape:
         results = list(_tensors_in((result,)))
         if not results:
             return  # a shape or a flag was read
-        step = (function, self._stored(args), self._stored(kwargs), [id(tensor) for tensor in results])
+        step = (function, _mapped(args, self._slot), _mapped(kwargs, self._slot), [id(tensor) for tensor in results])
         self._steps.append(step)
         # Holding the tensors keeps their ids from being given to others while they are followed.
         self._live.update({id(tensor): tensor for tensor in results})
@@ -102,29 +100,27 @@ class Tape:
         """
         # A copy, because a recorded operation may work in place.
         known: dict[int, Tensor] = {self._start: tensor.clone()}
+
+        def fill(value: Any) -> Any:
+            return known[value.key] if isinstance(value, _Slot) else value
+
         for function, args, kwargs, keys in self._steps:
-            result = function(*_filled(args, known), **_filled(kwargs, known))
+            result = function(*_mapped(args, fill), **_mapped(kwargs, fill))
             known.update(zip(keys, _tensors_in((result,)), strict=True))
         return known[self._end]
 
-    def _stored(self, value: Any) -> Any:
-        if isinstance(value, Tensor):
-            return _Slot(id(value)) if id(value) in self._live else value
-        if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
-            return type(value)(self._stored(part) for part in value)
-        if isinstance(value, dict):
-            return {key: self._stored(part) for key, part in value.items()}
-        return value
+    def _slot(self, value: Any) -> Any:
+        return _Slot(id(value)) if isinstance(value, Tensor) and id(value) in self._live else value
 
 
-def _filled(value: Any, known: Mapping[int, Tensor]) -> Any:
-    if isinstance(value, _Slot):
-        return known[value.key]
-    if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
-        return type(value)(_filled(part, known) for part in value)
+def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Apply a function to everything in nested lists, tuples and mappings."""
+    if isinstance(value, (list, tuple)) and not hasattr(cast("Any", value), "_fields"):
+        parts = [_mapped(part, change) for part in cast("Sequence[Any]", value)]
+        return parts if isinstance(value, list) else tuple(parts)
     if isinstance(value, dict):
-        return {key: _filled(part, known) for key, part in value.items()}
-    return value
+        return {key: _mapped(part, change) for key, part in cast("dict[Any, Any]", value).items()}
+    return change(value)
 
 
 def _tensors_in(values: Sequence[Any]) -> Iterator[Tensor]:
@@ -133,4 +129,4 @@ def _tensors_in(values: Sequence[Any]) -> Iterator[Tensor]:
         if isinstance(value, Tensor):
             yield value
         elif isinstance(value, (list, tuple)):
-            yield from _tensors_in(value)
+            yield from _tensors_in(cast("Sequence[Any]", value))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -132,11 +133,10 @@ class Targets:
 
 def _unique(names: Sequence[str]) -> tuple[str, ...]:
     """Number repeated names, so that each can be asked for."""
-    seen: dict[str, int] = {}
     result: list[str] = []
     for name in names:
-        seen[name] = seen.get(name, 0) + 1
-        result.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+        spellings = (name if number == 1 else f"{name} ({number})" for number in count(1))
+        result.append(next(spelling for spelling in spellings if spelling not in result))
     return tuple(result)
 
 
@@ -150,10 +150,17 @@ def directions(given: Tensor, width: int, what: str, device: torch.device) -> li
         device: Where the directions are wanted.
 
     Raises:
-        TargetError: The tensor has another shape.
+        TargetError: The tensor has another shape, holds integers, or holds NaN or infinity.
     """
-    if given.dim() not in (1, 2) or given.shape[-1] != width:
+    if not given.is_floating_point():
+        raise TargetError(
+            f"{what} is a floating-point tensor; got {str(given.dtype).removeprefix('torch.')}; give class indices as "
+            "a list of ints (tensor.tolist()), and a direction as tensor.float()"
+        )
+    if given.dim() not in (1, 2) or given.shape[-1] != width or not len(given):
         raise TargetError(f"{what} is [{width}], or [T, {width}] for several; got shape {list(given.shape)}")
+    if not bool(given.isfinite().all()):
+        raise TargetError(f"{what} holds NaN or infinity")
     rows = given.detach().to(device, torch.float32).reshape(-1, width)
     return [Target(f"direction {index}", row) for index, row in enumerate(rows)]
 
@@ -181,7 +188,16 @@ def parse(given: Any, encoder: Encoder, templates: str | Sequence[str] | None) -
                 "say what to look for, such as ex(picture, ['a bus'])"
             )
         return None
-    entries: list[Any] = [given] if isinstance(given, (str, int, Tensor)) else list(given)
+    entries = _entries(given)
     if not entries:
         raise TargetError("the list of targets is empty; give at least one")
     return encoder.resolve(entries, templates)
+
+
+def _entries(given: Any) -> list[Any]:
+    if isinstance(given, (str, bytes, Tensor, Mapping, Set)):
+        return [given]
+    try:
+        return list(given)
+    except TypeError:  # a single number, of Python or numpy
+        return [given]

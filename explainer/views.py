@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from explainer_registry.errors import ExplainerError
 from PIL import Image
 
 from explainer.heat import Normalisation, lay, seen
 from explainer.naming import listing, place, target_place
 from explainer.sheet import sheet
+from explainer_registry.errors import ExplainerError
 
 if TYPE_CHECKING:
     from explainer.explanation import Explanation
@@ -61,9 +61,7 @@ def overlay(
     return _drawn(explanation, t, _plain(explanation, b), b, alpha, colormap, normalize)
 
 
-def grid(
-    explanations: Explanation | Sequence[Explanation], *, picture: int = 0, width: int = 224
-) -> Image.Image:
+def grid(explanations: Explanation | Sequence[Explanation], *, picture: int = 0, width: int = 224) -> Image.Image:
     """Draw one picture and its overlays side by side: a row per explanation, a column per target.
 
     Args:
@@ -83,9 +81,7 @@ def grid(
     b = _check_grid(rows, picture, width)
     plain = _plain(rows[0], b)
     plain = plain.resize((width, max(1, round(width * plain.height / plain.width))), Image.Resampling.LANCZOS)
-    cells = [
-        [plain, *(_drawn(row, t, plain, b, 0.5, None, None) for t in range(len(row.names)))] for row in rows
-    ]
+    cells = [[plain, *(_drawn(row, t, plain, b, 0.5, None, None) for t in range(len(row.names)))] for row in rows]
     agreed = len({row.labels[b] for row in rows}) == 1
     headings = ["picture", *(rows[0].labels[b] if agreed else rows[0].names)]
     return sheet(cells, headings, [row.method for row in rows])

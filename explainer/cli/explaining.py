@@ -9,9 +9,9 @@ import click
 from explainer.cli.output import aligned, progress, warn
 from explainer.cli.settings import choose_methods, read_settings, read_target
 from explainer.config import Run, make_run, read_run
-from explainer.selection import select
 from explainer.job import Drawing, Job, Result
 from explainer.naming import counted
+from explainer.selection import select
 
 _SOME_FAILED = 1
 
@@ -139,9 +139,7 @@ def _carry_out(described: Run, folder: Path) -> None:
     click.echo(f"explained {len(done)} of {counted(len(job.pictures), 'picture')}")
     if done:
         grid, arrays = done[0].grids[0], done[0].arrays[0]
-        click.echo(
-            f"in {job.out}: a folder for each picture with its overlays, a grid of all and the maps as .npz"
-        )
+        click.echo(f"in {job.out}: a folder for each picture with its overlays, a grid of all and the maps as .npz")
         click.echo(f"next: look at {grid}; in Python, the maps: explainer.Explanation.load({str(arrays)!r})")
     if len(done) < len(job.pictures):
         click.get_current_context().exit(_SOME_FAILED)

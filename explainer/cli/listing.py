@@ -30,10 +30,7 @@ def encoders() -> None:
     catalogue = registry().encoders
     table(
         ("encoder", "takes modules of", "summary", "from"),
-        [
-            (name, listed(spec.wraps), spec.summary, catalogue.source(name))
-            for name, spec in catalogue.items()
-        ],
+        [(name, listed(spec.wraps), spec.summary, catalogue.source(name)) for name, spec in catalogue.items()],
     )
     _warn_of_problems()
 

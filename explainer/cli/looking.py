@@ -25,17 +25,13 @@ from explainer_registry import MethodSpec, registry
     metavar="model.KEY=VALUE",
     help="A setting of the model. Can be repeated.",
 )
-@click.option(
-    "--method", metavar="M", help="Show the settings of this method, and whether it fits the model."
-)
+@click.option("--method", metavar="M", help="Show the settings of this method, and whether it fits the model.")
 def inspect(model: str, settings: tuple[str, ...], method: str | None) -> None:
     """Report on a model: layers, grid, attention, and which methods fit."""
     of_model, others = read_settings(settings)
     if others:
         key = next(iter(others))
-        raise click.BadParameter(
-            f"'{key}' is no setting of a model; write model.{key}=...", param_hint="'--set'"
-        )
+        raise click.BadParameter(f"'{key}' is no setting of a model; write model.{key}=...", param_hint="'--set'")
     selected = select("encoders", model, of_model)
     spec = registry().methods.get(method) if method else None
     with progress("loading the model"):
@@ -70,9 +66,7 @@ def demo(out: Path) -> None:
             click.echo(f"  {share:5.1%}  {name}")
         teller.tell(shown.result, "its maps")
         grids += shown.result.grids
-    click.echo(
-        f"in {out}: a folder for each photograph with its overlays, a grid of all and the maps as .npz"
-    )
+    click.echo(f"in {out}: a folder for each photograph with its overlays, a grid of all and the maps as .npz")
     click.echo(f"next: look at {grids[0]}, then explain a picture of your own:")
     click.echo(f"  explainer explain PICTURE --model {ENCODER} --out maps")
     click.echo("  explainer inspect timm:resnet50")

@@ -60,9 +60,7 @@ def progress(what: str) -> Generator[Bar]:
     )
     # Lines that go to the same terminal are written above the bar; a file gets them as they are.
     to_terminal = sys.stdout.isatty()
-    with Progress(
-        *columns, console=Console(stderr=True), transient=True, redirect_stdout=to_terminal
-    ) as drawn:
+    with Progress(*columns, console=Console(stderr=True), transient=True, redirect_stdout=to_terminal) as drawn:
         yield Bar(drawn, drawn.add_task(what, total=None))
 
 
@@ -110,9 +108,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
         One line for each row.
     """
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
+    return ["  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def warn(text: str) -> None:

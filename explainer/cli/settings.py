@@ -41,9 +41,7 @@ def read_settings(given: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]
         try:
             own[name] = yaml.safe_load(value)
         except yaml.YAMLError:
-            raise _bad(
-                f"the value in '{text}' is not valid YAML; put it in quotes: {key}=\"'...'\""
-            ) from None
+            raise _bad(f"the value in '{text}' is not valid YAML; put it in quotes: {key}=\"'...'\"") from None
     return model, method
 
 
@@ -75,12 +73,10 @@ def choose_methods(names: Sequence[str], settings: Mapping[str, Any]) -> tuple[S
             have = list(dict.fromkeys(k for name in names for k in setting_names(catalogue.get(name).schema)))
             owners = " or ".join(f"'{name}'" for name in known)
             raise ConfigError(
-                f"--set {key}: no such setting of {owners}{did_you_mean(key, have)} "
-                f"(settings: {listed(have)})"
+                f"--set {key}: no such setting of {owners}{did_you_mean(key, have)} (settings: {listed(have)})"
             )
     return tuple(
-        select("methods", name, {key: value for key, value in settings.items() if key in known[name]})
-        for name in names
+        select("methods", name, {key: value for key, value in settings.items() if key in known[name]}) for name in names
     )
 
 

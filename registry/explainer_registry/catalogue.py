@@ -173,6 +173,5 @@ class Catalogue(Generic[SpecT]):
 
     def _not_loaded(self, offer: Offer[SpecT], reason: str) -> RegistryError:
         return RegistryError(
-            f"{self.noun} '{offer.spec.name}' is installed but could not be loaded: "
-            f"{offer.plugin.release}: {reason}"
+            f"{self.noun} '{offer.spec.name}' is installed but could not be loaded: {offer.plugin.release}: {reason}"
         )

@@ -83,9 +83,7 @@ class Choice:
     def __get_pydantic_core_schema__(self, source: object, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(self._validate, serialization=_serialization())
 
-    def __get_pydantic_json_schema__(
-        self, schema: CoreSchema, handler: GetJsonSchemaHandler
-    ) -> JsonSchemaValue:
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         items = registry().catalogue(self.kind).items()
         if not items:
             return {"not": {}}
@@ -126,13 +124,9 @@ class Choice:
         if self.shorthand is None or not colon:
             return _read(text, {}, catalogue)
         if not self._takes_shorthand(catalogue.get(name)):
-            raise RegistryError(
-                f"{catalogue.noun} '{name}' takes nothing after ':' (given: '{text}'); say '{name}'"
-            )
+            raise RegistryError(f"{catalogue.noun} '{name}' takes nothing after ':' (given: '{text}'); say '{name}'")
         if not rest:
-            raise RegistryError(
-                f"'{text}' lacks the {self.shorthand} after ':'; say '{name}:<{self.shorthand}>'"
-            )
+            raise RegistryError(f"'{text}' lacks the {self.shorthand} after ':'; say '{name}:<{self.shorthand}>'")
         return _read(name, {self.shorthand: rest}, catalogue)
 
     def _from_mapping(self, mapping: Mapping[object, object], catalogue: Catalogue[Spec]) -> Selected:
@@ -160,9 +154,7 @@ def _read(name: str, settings: Mapping[str, object], catalogue: Catalogue[Spec])
 def _owner(schema: type[Schema], catalogue: Catalogue[Spec]) -> str:
     names = [name for name, spec in catalogue.items() if spec.schema is schema]
     if not names:
-        raise RegistryError(
-            f"{schema.__name__} holds the settings of no {catalogue.noun} (names: {listed(catalogue)})"
-        )
+        raise RegistryError(f"{schema.__name__} holds the settings of no {catalogue.noun} (names: {listed(catalogue)})")
     if len(names) > 1:
         raise RegistryError(
             f"{schema.__name__} holds the settings of {listed(names)}; say which with a mapping: "

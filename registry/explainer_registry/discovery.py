@@ -103,7 +103,5 @@ def _meant(name: str, plugins: Sequence[PluginInfo]) -> set[str]:
             f"(plugins: {listed(p.id for p in plugins)})"
         )
     if len(by_entry_point) > 1 or (by_distribution and by_entry_point - by_distribution):
-        raise RegistryError(
-            f"cannot switch off '{name}': it could mean {' or '.join(sorted(meant))}; say which"
-        )
+        raise RegistryError(f"cannot switch off '{name}': it could mean {' or '.join(sorted(meant))}; say which")
     return meant

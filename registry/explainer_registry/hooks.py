@@ -51,9 +51,7 @@ class Hooks:
         """
         holder = info.id if self._manager.has_plugin(info.id) else self._manager.get_name(plugin)
         if holder is not None:
-            raise RegistryError(
-                f"is the same plugin as {self._infos[holder].source}, which is loaded already"
-            )
+            raise RegistryError(f"is the same plugin as {self._infos[holder].source}, which is loaded already")
         self._infos[info.id] = info
         try:
             self._manager.register(plugin, info.id)
@@ -130,9 +128,7 @@ class Hooks:
             except Exception as cause:
                 raise RegistryError(f"{caller.name}() raised {describe(cause)}") from cause
             if items is None:
-                raise RegistryError(
-                    f"{caller.name}() returned {shown(returned)}, expected a list of {kind.__name__}"
-                )
+                raise RegistryError(f"{caller.name}() returned {shown(returned)}, expected a list of {kind.__name__}")
             for item in items:
                 if not isinstance(item, kind):
                     raise RegistryError(
@@ -153,9 +149,7 @@ class Hooks:
 def _check_impl(caller: pluggy.HookCaller, impl: pluggy.HookImpl) -> None:
     # The same question as PluginManager.check_pending, which offers no nearest hook.
     if not caller.has_spec() and not impl.optionalhook:
-        raise RegistryError(
-            f"unknown hook '{caller.name}'{did_you_mean(caller.name, HOOKS)} (hooks: {listed(HOOKS)})"
-        )
+        raise RegistryError(f"unknown hook '{caller.name}'{did_you_mean(caller.name, HOOKS)} (hooks: {listed(HOOKS)})")
     if impl.wrapper or impl.hookwrapper:
         raise RegistryError(f"{caller.name}() is a hook wrapper; write an ordinary @hookimpl")
     if impl.kwargnames:

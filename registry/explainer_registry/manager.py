@@ -146,9 +146,7 @@ class Registry:
         self._hooks.after_explanation(explanation)
 
 
-def _load(
-    info: PluginInfo, entry_point: EntryPoint, hooks: Hooks, others: Sequence[Offer[Spec]]
-) -> list[Offer[Spec]]:
+def _load(info: PluginInfo, entry_point: EntryPoint, hooks: Hooks, others: Sequence[Offer[Spec]]) -> list[Offer[Spec]]:
     hooks.register(info, entry_point.load())
     try:
         specs: list[Spec] = [*hooks.methods(info), *hooks.encoders(info), *hooks.scores(info)]

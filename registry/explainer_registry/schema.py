@@ -133,9 +133,7 @@ def _merged(
     return InitErrorDetails(type=our_error(message), loc=location, input=given)
 
 
-def _message(
-    location: Location, found: Sequence[ErrorDetails], schema: type[Schema], owner: str, given: object
-) -> str:
+def _message(location: Location, found: Sequence[ErrorDetails], schema: type[Schema], owner: str, given: object) -> str:
     kind = found[0]["type"] if found[0]["loc"] == location else None
     if found[0]["type"] == OUR_ERROR:
         return found[0]["msg"]

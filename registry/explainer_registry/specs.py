@@ -56,9 +56,7 @@ class Spec:
                 f"the word that chooses the {self.noun} itself; call the setting something else"
             )
         if not _matches(_FACTORY, self.factory):
-            raise RegistryError(
-                f"{self._label}: factory is {self.factory!r}, expected 'package.module:attribute'"
-            )
+            raise RegistryError(f"{self._label}: factory is {self.factory!r}, expected 'package.module:attribute'")
 
     @property
     def _label(self) -> str:

@@ -44,9 +44,7 @@ def value_value(config: AttentionMap, encoder: Encoder, images: Tensor, targets:
 
 
 @torch.no_grad()
-def attention_map(
-    config: AttentionMap, encoder: Encoder, images: Tensor, targets: Targets, pair: Pair
-) -> Tensor:
+def attention_map(config: AttentionMap, encoder: Encoder, images: Tensor, targets: Targets, pair: Pair) -> Tensor:
     """Map one row of an attention matrix, for each picture and target.
 
     The scale is the block's own. A position bias belongs to the q-k attention and is left out of the others.

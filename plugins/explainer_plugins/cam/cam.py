@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @torch.no_grad()
-def run(config: CAM, encoder: Encoder, images: Tensor, targets: Targets) -> Tensor:  # noqa: ARG001
+def run(config: CAM, encoder: Encoder, images: Tensor, targets: Targets) -> Tensor:
     """Map M_t(x, y) = sum_k w_k^t f_k(x, y), equation 2 of the paper.
 
     Behind average pooling and a linear head, the mean of a map plus the bias is the class logit. For other

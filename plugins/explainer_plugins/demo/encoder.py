@@ -24,7 +24,7 @@ SIZE = 224
 SHARE = 0.875
 
 
-def build(config: Demo) -> TimmEncoder:  # noqa: ARG001  every encoder takes its settings
+def build(config: Demo) -> TimmEncoder:
     """Load the network.
 
     Returns:
@@ -36,7 +36,7 @@ def build(config: Demo) -> TimmEncoder:  # noqa: ARG001  every encoder takes its
     model = timm.create_model("tf_efficientnet_lite0", pretrained=False).eval()
     state = torch.load(_weights_file(), map_location="cpu", weights_only=True)
     _load_in_order(model, state)
-    encoder = build_timm(Timm(model=model))
+    encoder = build_timm(Timm.model_validate({"model": model}))
     encoder.name = "demo"
     encoder.weights = f"{PACKAGE}, ImageNet-1k"
     # The weights were converted from a network whose inputs run from -1 to 1, unlike timm's own.

@@ -15,6 +15,8 @@ from explainer.positions import Interpolation
 from explainer.preprocess import Fit, Preprocess
 from explainer_plugins.open_clip.load import Loaded, Tokenizer, load
 from explainer_plugins.open_clip.towers import describe, resize
+from explainer_plugins.timm.encoder import built_size
+from explainer_plugins.timm.load import check_given
 
 if TYPE_CHECKING:
     from explainer_plugins.open_clip import OpenClip
@@ -44,10 +46,16 @@ def build(config: OpenClip) -> OpenClipEncoder:
     Raises:
         EncoderError: The model cannot be loaded, or is no CLIP.
     """
+    if config.tokenizer is not None and not callable(config.tokenizer):
+        raise EncoderError(
+            f"a tokenizer is a function from a list of texts to tokens, such as open_clip.get_tokenizer('ViT-B-16'); "
+            f"got {config.tokenizer!r}"
+        )
     if isinstance(config.model, str):
         loaded = load(config, config.model)
         name = f"open_clip:{config.model}"
     else:
+        check_given(config, ("pretrained", "device"))
         loaded = Loaded(cast("nn.Module", config.model), config.tokenizer, "as given", ())
         name = f"open_clip:{type(config.model).__name__}"
     clip = cast("Any", loaded.model)
@@ -82,7 +90,9 @@ def preprocess_of(visual: nn.Module, size: tuple[int, int] | None) -> Preprocess
     """
     tower = cast("Any", visual)
     own: dict[str, Any] = getattr(tower, "preprocess_cfg", None) or {}
-    edge = size or own.get("size", tower.image_size)
+    # Some configurations name another size than the trunk that they build was made for.
+    built = built_size(cast("nn.Module", tower.trunk)) if hasattr(tower, "trunk") else None
+    edge = size or built or own.get("size", tower.image_size)
     height, width = (edge, edge) if isinstance(edge, int) else tuple(edge)[-2:]
     fits: dict[str, Fit] = {"shortest": "crop", "squash": "squash", "longest": "pad"}
     fit = fits[own.get("resize_mode", "shortest")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from open_clip.pretrained import get_pretrained_cfg, list_pretrained_tags_by_mod
 from torch import nn
 
 from explainer.encoder import EncoderError
+from explainer_plugins.timm.load import brief, check_device, misfit, quick_hub, unreadable
 
 if TYPE_CHECKING:
     from explainer_plugins.open_clip import OpenClip
@@ -50,6 +51,7 @@ def load(config: OpenClip, source: str) -> Loaded:
     Raises:
         EncoderError: There is no such architecture or tag, or its weights cannot be had or do not fit.
     """
+    check_device(config.device)
     name, tag = split(source, config.pretrained)
     if name.startswith(HUB):
         return _create(config, source, name, None, quick_gelu=False)
@@ -74,10 +76,15 @@ def split(source: str, pretrained: str | None) -> tuple[str, str | None]:
     """Split "architecture/tag"; a tag given on its own comes second.
 
     Raises:
-        EncoderError: Two tags were given.
+        EncoderError: Two tags were given, or one beside a hub or folder that holds its own weights.
     """
     if source.startswith(HUB):
-        return source, pretrained
+        if pretrained is not None:
+            raise EncoderError(
+                f"'{source}' holds its own weights, so pretrained='{pretrained}' cannot be given beside it; leave it "
+                "out, or name an architecture: 'open_clip:ViT-B-16'"
+            )
+        return source, None
     name, _, tag = source.partition("/")
     if tag and pretrained and tag != pretrained:
         raise EncoderError(f"two pretrained tags were given, '{tag}' and '{pretrained}'; give one")
@@ -114,41 +121,68 @@ def needs_quick_gelu(name: str, tag: str) -> bool:
 
 
 def _create(config: OpenClip, source: str, name: str, tag: str | None, *, quick_gelu: bool) -> Loaded:
+    own_weights = name.startswith(HUB)
     try:
-        with _quiet():
-            model = open_clip.create_model(name, pretrained=tag, force_quick_gelu=quick_gelu, device=config.device)
+        with _quiet(), quick_hub():
+            model = open_clip.create_model(
+                name,
+                pretrained=tag,
+                force_quick_gelu=quick_gelu,
+                device=config.device,
+                # Otherwise a hub or folder whose weights are not found gives a random model.
+                require_pretrained=own_weights,
+            )
     except Exception as error:  # what a hub client and a loader raise is not one kind
-        raise EncoderError(
-            f"open_clip model '{source}' could not be loaded: {error}; for weights in a file use pretrained='PATH', "
-            "or leave the tag out to see the model with random weights"
-        ) from error
+        raise EncoderError(_unloadable(source, tag, error)) from error
     warnings: list[str] = []
-    if tag is None and not name.startswith(HUB):
+    if tag is None and not own_weights:
         warnings.append(
             f"the weights of open_clip:{source} are random: no pretrained tag was given, so its maps mean nothing"
         )
     tokenizer = config.tokenizer
     if tokenizer is None:
         try:
-            with _quiet():
+            with _quiet(), quick_hub():
                 tokenizer = open_clip.get_tokenizer(name)
         except Exception as error:  # the tokenizer may live on a hub
-            warnings.append(f"the tokenizer of {name} could not be loaded, so it reads no prompts: {error}")
-    return Loaded(model.eval(), tokenizer, tag or (name if name.startswith(HUB) else "random"), tuple(warnings))
+            warnings.append(
+                f"the tokenizer of {name} could not be loaded, so it reads no prompts unless one is given with "
+                f"tokenizer=...: {brief(error)}"
+            )
+    weights = name if own_weights else tag or "random"
+    return Loaded(model.eval(), tokenizer, weights, tuple(warnings))
+
+
+def _unloadable(source: str, tag: str | None, error: Exception) -> str:
+    if tag is not None and Path(tag).is_file():
+        if "loading state_dict" not in str(error):
+            return unreadable(tag, error)
+        return (
+            f"the checkpoint '{tag}' does not fit open_clip model '{source.partition('/')[0]}': {misfit(error)}; name "
+            "the architecture that it was saved from"
+        )
+    if source.startswith(HUB):
+        return f"open_clip model '{source}' could not be loaded: {brief(error)}"
+    return (
+        f"open_clip model '{source}' could not be loaded: {brief(error)}; for weights in a file use "
+        "pretrained='PATH', or leave the tag out to see the model with random weights"
+    )
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _quiet() -> Generator[None, None, None]:
     """Keep open_clip's log lines back: what they warn of is said in the result, or as an error."""
     root = logging.getLogger()
 
     def keep_back(record: logging.LogRecord) -> bool:
         return "open_clip" not in record.pathname
 
+    # A root logger without handlers would be given one by the first line, for good.
+    mute = logging.NullHandler()
     root.addFilter(keep_back)
+    root.addHandler(mute)
     try:
         yield
     finally:
+        root.removeHandler(mute)
         root.removeFilter(keep_back)
-
-

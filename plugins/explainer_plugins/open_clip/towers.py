@@ -56,9 +56,7 @@ def describe(visual: nn.Module, size: tuple[int, int], name: str) -> Tower:
     return Tower(None, None, class_token_pooled=False)
 
 
-def resize(
-    visual: nn.Module, size: tuple[int, int], hooks: HookManager, positions: Interpolation, name: str
-) -> None:
+def resize(visual: nn.Module, size: tuple[int, int], hooks: HookManager, positions: Interpolation, name: str) -> None:
     """Let a tower take an input of another size until the hooks are undone.
 
     Raises:

@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from explainer_plugins.scores import Logit, LogProb, Prob
 
 
-def logit(config: Logit, answer: Answer) -> Tensor:  # noqa: ARG001  every score takes its settings
+def logit(config: Logit, answer: Answer) -> Tensor:
     """Return the raw score [B, T]."""
     return answer.logits
 
 
-def log_prob(config: LogProb, answer: Answer) -> Tensor:  # noqa: ARG001  every score takes its settings
+def log_prob(config: LogProb, answer: Answer) -> Tensor:
     """Return the log-probability [B, T]."""
     return answer.log_probs()
 
 
-def prob(config: Prob, answer: Answer) -> Tensor:  # noqa: ARG001  every score takes its settings
+def prob(config: Prob, answer: Answer) -> Tensor:
     """Return the probability [B, T], in [0, 1]."""
     return answer.log_probs().exp()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 @torch.no_grad()
-def run(config: Similarity, encoder: Encoder, images: Tensor, targets: Targets) -> Tensor:  # noqa: ARG001
+def run(config: Similarity, encoder: Encoder, images: Tensor, targets: Targets) -> Tensor:
     """Map cos(readout(x_i), t) for every patch i.
 
     On CLIP the map often comes out opposite, high on the background: its last layers move what the picture

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-import timm
 from timm.data.config import resolve_data_config
 from timm.data.imagenet_info import ImageNetInfo, infer_imagenet_subset
 from torch import Tensor, nn
@@ -18,6 +15,7 @@ from explainer.encoder import EncoderError, image_size
 from explainer.hooks import HookManager
 from explainer.positions import Interpolation
 from explainer.preprocess import Fit, Preprocess
+from explainer_plugins.timm.load import Loaded, check_given, load
 from explainer_plugins.timm.readout import head_readout
 from explainer_plugins.timm.resize import accept
 
@@ -55,19 +53,20 @@ def build(config: Timm) -> TimmEncoder:
         EncoderError: There is no such architecture, its weights cannot be had, or it is no classifier.
     """
     if isinstance(config.model, str):
-        model, weights, warnings = _load(config, config.model)
+        loaded = load(config, config.model)
         name = f"timm:{config.model}"
     else:
-        model = cast("nn.Module", config.model)
-        cfg: dict[str, Any] = getattr(model, "pretrained_cfg", None) or {}
-        name = f"timm:{cfg.get('architecture') or type(model).__name__}"
-        weights, warnings = "as given", ()
+        check_given(config, ("pretrained", "checkpoint", "num_classes", "device"))
+        loaded = Loaded(cast("nn.Module", config.model), "as given")
+        cfg: dict[str, Any] = getattr(config.model, "pretrained_cfg", None) or {}
+        name = f"timm:{cfg.get('architecture') or type(config.model).__name__}"
+    model = loaded.model
     encoder = TimmEncoder(
         name,
         model,
         preprocess_of(model, config.size),
-        weights=weights,
-        warnings=warnings,
+        weights=loaded.weights,
+        warnings=loaded.warnings,
         class_token_pooled=pools_class_token(model),
         classes=config.classes or imagenet_names(model),
         count=_class_count(model, name),
@@ -101,10 +100,7 @@ def preprocess_of(model: nn.Module, size: tuple[int, int] | None) -> Preprocess:
         size: Height and width wanted instead of the model's own.
     """
     data = resolve_data_config({}, model=model)
-    # A model built for another size than its published weights says so where it cuts out its patches.
-    cutters = (getattr(model, part, None) for part in ("patch_embed", "stem"))
-    built = next((c.img_size for c in cutters if getattr(c, "img_size", None)), None)
-    height, width = size or built or data["input_size"][-2:]
+    height, width = size or built_size(model) or data["input_size"][-2:]
     share = data["crop_pct"]
     fits: dict[str, Fit] = {"center": "crop", "squash": "squash", "border": "pad"}
     return Preprocess(
@@ -116,6 +112,15 @@ def preprocess_of(model: nn.Module, size: tuple[int, int] | None) -> Preprocess:
         fit=fits[data["crop_mode"]],
         fill=tuple(round(255 * value) for value in data["mean"]),
     )
+
+
+def built_size(model: nn.Module) -> tuple[int, int] | None:
+    """Return the height and width that a model was built for, where it cuts out its patches; None elsewhere.
+
+    They differ from those of the published configuration where the model was built for another size.
+    """
+    sizes = (getattr(getattr(model, part, None), "img_size", None) for part in ("patch_embed", "stem"))
+    return next((tuple(size) for size in sizes if size), None)
 
 
 def imagenet_names(model: nn.Module) -> Sequence[str] | None:
@@ -133,44 +138,6 @@ def imagenet_names(model: nn.Module) -> Sequence[str] | None:
 def pools_class_token(model: nn.Module) -> bool:
     """Whether the head reads only the class token."""
     return getattr(model, "global_pool", None) == "token"
-
-
-def _load(config: Timm, source: str) -> tuple[nn.Module, str, tuple[str, ...]]:
-    options: dict[str, Any] = {} if config.num_classes is None else {"num_classes": config.num_classes}
-    if config.checkpoint is not None and not Path(config.checkpoint).is_file():
-        raise EncoderError(f"there is no checkpoint at '{config.checkpoint}'; give the path of a file")
-    published = config.pretrained and config.checkpoint is None
-    try:
-        model = timm.create_model(source, pretrained=published, checkpoint_path=config.checkpoint or "", **options)
-    except RuntimeError as error:
-        raise EncoderError(_unloadable(source, error, config)) from error
-    except Exception as error:  # what a hub client raises is not one kind
-        raise EncoderError(
-            f"the weights of timm model '{source}' could not be loaded: {error}; load a local file with "
-            "checkpoint=..., or use pretrained=False to see the model with random weights"
-        ) from error
-    model = model.to(config.device).eval()
-    if config.checkpoint is not None:
-        return model, config.checkpoint, ()
-    cfg: dict[str, Any] = getattr(model, "pretrained_cfg", None) or {}
-    if published and (cfg.get("tag") or source.startswith(("hf-hub:", "hf_hub:", "local-dir:"))):
-        return model, cfg.get("tag") or source, ()
-    warning = f"the weights of timm:{source} are random: no published weights were loaded, so its maps mean nothing"
-    return model, "random", (warning,)
-
-
-def _unloadable(source: str, error: RuntimeError, config: Timm) -> str:
-    name = source.split(".")[0]
-    if ":" in source or timm.is_model(name):
-        if config.checkpoint is not None:
-            return f"the checkpoint '{config.checkpoint}' does not fit timm model '{source}': {error}"
-        return (
-            f"the weights of timm model '{source}' could not be loaded: {error}; load a local file with "
-            "checkpoint=..., or use pretrained=False to see the model with random weights"
-        )
-    near = difflib.get_close_matches(name, timm.list_models(), n=3, cutoff=0.5)
-    hint = f"; did you mean {' or '.join(repr(n) for n in near)}?" if near else ""
-    return f"timm has no model named '{name}'{hint} (timm.list_models('*{name[:6]}*') searches)"
 
 
 def _class_count(model: nn.Module, name: str) -> int:

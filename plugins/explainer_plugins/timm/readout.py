@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from explainer.geometry import Geometry
 from explainer.layout import Grid, Layout
-from explainer.readout import Readout
+from explainer.readout import Readout, agree
 from explainer.session import session
 
 Head = Callable[[Tensor], Tensor]
@@ -53,9 +53,7 @@ def _without_bias(embed: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tenso
     return lambda columns: embed(columns) - embed(torch.zeros_like(columns[:1, :1]))
 
 
-def cell_readout(
-    head: Head, features: Geometry, model: nn.Module, rows: Callable[[Tensor], Tensor]
-) -> Readout | None:
+def cell_readout(head: Head, features: Geometry, model: nn.Module, rows: Callable[[Tensor], Tensor]) -> Readout | None:
     """Read cells through a head that takes the features.
 
     The head is run on a map on which every cell is the same, so any pooling (average, class token, attention)
@@ -84,10 +82,10 @@ def cell_readout(
     try:
         with session(model), torch.no_grad():
             alone, together = embed(tokens)[0], head(_laid(tokens, grid)).flatten()
-    except Exception:  # noqa: BLE001  a head that takes lists, or maps of one size, fails in its own way
+    except Exception:  # a head that takes lists, or maps of one size, fails in its own way
         return None
-    averaged = _close(together, alone[grid.prefix :].mean(dim=0))
-    return Readout(embed, rows, exact=averaged or (grid.prefix > 0 and _close(together, alone[0])))
+    averaged = agree(together, alone[grid.prefix :].mean(dim=0))
+    return Readout(embed, rows, exact=averaged or (grid.prefix > 0 and agree(together, alone[0])))
 
 
 def _gives_logits(read: Readout, head: Head, features: Geometry, model: nn.Module) -> bool:
@@ -102,7 +100,7 @@ def _gives_logits(read: Readout, head: Head, features: Geometry, model: nn.Modul
         if read.embed(cells).shape[-1] != read.rows(classes).shape[-1]:
             return False
         contributions = read.contributions(cells, classes)[0].T
-    return _close(contributions[0] - contributions[1], (logits[0] - logits[1])[:_TRIED])
+    return agree(contributions[0] - contributions[1], (logits[0] - logits[1])[:_TRIED])
 
 
 def _entering(features: Geometry) -> Grid | None:
@@ -135,13 +133,9 @@ def _laid(tokens: Tensor, grid: Grid) -> Tensor:
 
 def _random_cells(features: Geometry, model: nn.Module, count: int) -> Tensor:
     assert features.last is not None  # noqa: S101  only called where there is a last map
-    cells = torch.randn(1, count, features.last.channels, generator=torch.Generator().manual_seed(0))
+    generator = torch.Generator().manual_seed(0)
+    cells = torch.randn(1, count, features.last.channels, generator=generator, device="cpu")
     return cells.to(next(model.parameters()))
-
-
-def _close(one: Tensor, other: Tensor) -> bool:
-    tolerance = 1e-3 if one.dtype == torch.float32 else 3e-2
-    return bool((one - other).abs().max() <= tolerance * other.abs().max())
 
 
 def _classifier_rows(model: nn.Module) -> Callable[[], Tensor] | None:
@@ -149,7 +143,7 @@ def _classifier_rows(model: nn.Module) -> Callable[[], Tensor] | None:
     if not hasattr(model, "get_classifier"):
         return None
     found = cast("Any", model).get_classifier()
-    layers = list(found) if isinstance(found, (tuple, list, nn.ModuleList)) else [found]
+    layers: list[Any] = list(found) if isinstance(found, (tuple, list, nn.ModuleList)) else [found]
     if not layers or not all(isinstance(layer, (nn.Linear, nn.Conv2d)) for layer in layers):
         return None
     if len({layer.weight.flatten(1).shape for layer in layers}) > 1:

@@ -11,9 +11,7 @@ from explainer.hooks import HookManager
 from explainer.positions import Interpolation, interpolate
 
 
-def accept(
-    model: nn.Module, size: tuple[int, int], hooks: HookManager, positions: Interpolation, name: str
-) -> None:
+def accept(model: nn.Module, size: tuple[int, int], hooks: HookManager, positions: Interpolation, name: str) -> None:
     """Set a vision transformer to an input size until the hooks are undone; other models take any or fail.
 
     Args:

@@ -12,11 +12,12 @@ from torch import Tensor, nn
 from explainer.classifier import Classifier
 from explainer.encoder import EncoderError, observe
 from explainer.geometry import Choice, Geometry
-from explainer.hooks import HookManager
+from explainer.hooks import HookManager, LayerError, Tap
+from explainer.layout import Grid
 from explainer.positions import Interpolation
 from explainer.preprocess import Preprocess
 from explainer.probe import Probe
-from explainer.readout import Readout
+from explainer.readout import Readout, agree
 from explainer.session import session
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class Reading:
 
 
 def read_head(model: nn.Module, last: Choice, seen: Probe) -> Reading:
-    """Find out how a model reads its last map, by running it once on noise, forwards and backwards.
+    """Find out how a model reads its last map, by running it once on noise, and backwards where it has a class token.
 
     Args:
         model: Gives class logits.
@@ -130,19 +131,17 @@ def read_head(model: nn.Module, last: Choice, seen: Probe) -> Reading:
     """
     noise = torch.Generator().manual_seed(0)
     parameter = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(0))
-    images = torch.randn(1, 3, *seen.size, generator=noise).to(parameter)
+    images = torch.randn(1, 3, *seen.size, generator=noise, device="cpu").to(parameter)
     with session(model) as hooks:
         tap = hooks.tap(last.layer, differentiable=True)
-        logits = logits_of(model(images)).float()
+        logits = logits_of(model(images))
         # The sum of all logits can have no gradient (where they are log-probabilities); a random one has.
-        score = (logits * torch.randn(logits.shape, generator=noise).to(logits)).sum(dim=1, keepdim=True)
-        slope = tap.gradients(score)[0]
-        value, prefix = tap.value.detach(), last.grid.prefix
-        class_token = prefix > 0 and not last.grid.to_map(slope).any() and bool(slope[:, :prefix].any())
-        cells = value[:, :1] if class_token else last.grid.to_columns(value)
+        weights = torch.randn(logits.shape, generator=noise, device="cpu").to(logits)
+        class_token = _only_prefix_reaches((logits * weights).sum(dim=1, keepdim=True), tap, last.grid)
+        cells = tap.value[:, :1] if class_token else last.grid.to_columns(tap.value)
         head = _last_linear(model, last.channels, seen.output[1])
         with torch.no_grad():
-            linear = head is not None and _same(head(cells.mean(dim=1)).float(), logits)
+            linear = head is not None and agree(head(cells.mean(dim=1)), logits)
     if head is None or not linear:
         return Reading(class_token, None)
     return Reading(
@@ -150,10 +149,17 @@ def read_head(model: nn.Module, last: Choice, seen: Probe) -> Reading:
     )
 
 
+def _only_prefix_reaches(score: Tensor, tap: Tap, grid: Grid) -> bool:
+    """Whether a score has a gradient at tokens that have no place on the picture, and at no others."""
+    if not grid.prefix:
+        return False
+    try:
+        slope = tap.gradients(score)[0]
+    except LayerError:  # the model cuts its own graph: nothing can be told
+        return False
+    return not grid.to_map(slope).any() and bool(slope[:, : grid.prefix].any())
+
+
 def _last_linear(model: nn.Module, width: int, count: int) -> nn.Linear | None:
     linear = [m for m in model.modules() if isinstance(m, nn.Linear) and m.out_features == count]
     return linear[-1] if linear and linear[-1].in_features == width else None
-
-
-def _same(one: Tensor, other: Tensor) -> bool:
-    return bool((one - other).abs().max() <= 1e-2 * other.abs().max())
