@@ -44,9 +44,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     Args:
         items: The collected tests, already shuffled by pytest-randomly; changed in place.
     """
-    items.sort(
-        key=lambda item: (str(item.path), item.example.line) if isinstance(item, SybilItem) else ("", 0)
-    )
+    items.sort(key=lambda item: (str(item.path), item.example.line) if isinstance(item, SybilItem) else ("", 0))
 
 
 pytest_collect_file = Sybil(

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from explainer_registry import ExplainerError
 from hypothesis import strategies as st
 from PIL import Image
 from torch import Tensor
@@ -14,13 +13,12 @@ from torch import Tensor
 from explainer.explanation import Explanation
 from explainer.frame import Frame
 from explainer.provenance import Provenance
+from explainer_registry import ExplainerError
 
 PROVENANCE = Provenance("timm:resnet50", "a1_in1k", {"name": "gradcam"}, "layer4", "logit", {"torch": "2.6"})
 
 
-def explanation(
-    maps: Tensor | Sequence[Any], names: Sequence[str] | None = None, **fields: Any
-) -> Explanation:
+def explanation(maps: Tensor | Sequence[Any], names: Sequence[str] | None = None, **fields: Any) -> Explanation:
     """Build an explanation of [B, T, h, w] maps, of tensors seen whole unless fields say otherwise."""
     maps = torch.as_tensor(maps, dtype=torch.float32)
     b, t, h, w = maps.shape
@@ -39,9 +37,7 @@ def explanation(
     return Explanation(**(plain | fields))
 
 
-def on_picture(
-    maps: Any, picture: Image.Image, box: Sequence[float] | None = None, **fields: Any
-) -> Explanation:
+def on_picture(maps: Any, picture: Image.Image, box: Sequence[float] | None = None, **fields: Any) -> Explanation:
     """Build an explanation of maps [T, h, w] of one picture."""
     frame = Frame.whole(picture.size) if box is None else Frame(picture.size, tuple(box))
     maps = torch.as_tensor(maps, dtype=torch.float32)[None]
@@ -52,9 +48,7 @@ def values(*shape: int, smallest: float = -100.0, largest: float = 100.0) -> st.
     """Draw tensors of a shape."""
     numbers = st.floats(smallest, largest, width=32)
     count = torch.Size(shape).numel()
-    return st.lists(numbers, min_size=count, max_size=count).map(
-        lambda drawn: torch.tensor(drawn).view(shape)
-    )
+    return st.lists(numbers, min_size=count, max_size=count).map(lambda drawn: torch.tensor(drawn).view(shape))
 
 
 @st.composite

@@ -5,12 +5,12 @@ from io import BytesIO
 
 import pytest
 import torch
-from explainer_registry import ExplainerError
 from explanations import PROVENANCE, explanation, on_picture, said
 from PIL import Image
 
 from explainer.explanation import Explanation
 from explainer.frame import Frame
+from explainer_registry import ExplainerError
 
 CONSTANT = (
     "picture {}, '{}': the map is constant and points nowhere; the score may not depend on this layer, or "
@@ -58,14 +58,12 @@ def test_parts_keep_their_pictures_and_frames():
         (slice(5, 9), "slice(5, 9, None) picks no picture; there are 2"),
         (
             "bicycle",
-            "no target named 'bicycle'; did you mean 'a bicycle'? "
-            "(available: 'a bus', 'a bicycle', 'a tram')",
+            "no target named 'bicycle'; did you mean 'a bicycle'? (available: 'a bus', 'a bicycle', 'a tram')",
         ),
         ("zebra", "no target named 'zebra' (available: 'a bus', 'a bicycle', 'a tram')"),
         (
             1.5,
-            "an explanation is indexed by a picture's number, a slice of pictures or a target's name; "
-            "got 1.5",
+            "an explanation is indexed by a picture's number, a slice of pictures or a target's name; got 1.5",
         ),
     ],
 )
@@ -78,9 +76,7 @@ def test_impossible_keys_are_refused(key, message):
 def test_a_long_list_of_targets_is_cut_short():
     with pytest.raises(ExplainerError) as error:
         explanation(torch.rand(1, 80, 1, 2), [str(name) for name in range(80)])["zebra"]
-    assert said(error) == (
-        "no target named 'zebra' (available: '0', '1', '2', '3', '4', '5', '6', '7', and 72 more)"
-    )
+    assert said(error) == ("no target named 'zebra' (available: '0', '1', '2', '3', '4', '5', '6', '7', and 72 more)")
 
 
 def test_a_name_that_several_targets_have_is_refused():
@@ -224,9 +220,7 @@ def test_fields_that_do_not_fit_are_refused(fields, message):
     assert said(error) == message
 
 
-@pytest.mark.parametrize(
-    ("others", "counted"), [(0, ""), (1, " (and 1 other map)"), (2, " (and 2 other maps)")]
-)
+@pytest.mark.parametrize(("others", "counted"), [(0, ""), (1, " (and 1 other map)"), (2, " (and 2 other maps)")])
 def test_a_map_that_is_not_finite_is_refused(others: int, counted: str):
     maps = MAPS.clone()
     maps[0, 1, 0, :3] = torch.tensor([torch.nan, torch.inf, -torch.inf])

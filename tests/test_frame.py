@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import pytest
-from explainer_registry import ExplainerError
 from explanations import frames, said
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from explainer.frame import Frame
+from explainer_registry import ExplainerError
 
 
 def test_a_whole_picture_is_its_own_box():
@@ -43,14 +43,12 @@ def test_lists_as_json_gives_them_make_an_equal_frame():
         (
             (4, 4),
             (2, 0, 2, 4),
-            "a frame's box is (left, top, right, bottom) with left < right and top < bottom; "
-            "got (2.0, 0.0, 2.0, 4.0)",
+            "a frame's box is (left, top, right, bottom) with left < right and top < bottom; got (2.0, 0.0, 2.0, 4.0)",
         ),
         (
             (4, 4),
             (0, 0, float("nan"), 4),
-            "a frame's box is (left, top, right, bottom) with left < right and top < bottom; "
-            "got (0.0, 0.0, nan, 4.0)",
+            "a frame's box is (left, top, right, bottom) with left < right and top < bottom; got (0.0, 0.0, nan, 4.0)",
         ),
         (
             (4, 3),

@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from explainer_registry import ExplainerError
 from explanations import frames, said, values
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from explainer.frame import Frame
 from explainer.heat import flat, lay, seen
+from explainer_registry import ExplainerError
 
 CPU = torch.device("cpu")
 

@@ -3,10 +3,10 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from explainer_registry import ExplainerError
 from explanations import PROVENANCE, said
 
 from explainer.provenance import Provenance
+from explainer_registry import ExplainerError
 
 
 def test_json_gives_the_provenance_back():

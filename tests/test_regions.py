@@ -3,7 +3,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from explainer_registry import ExplainerError
 from explanations import explanation, frames, said, values
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +12,7 @@ from torch import Tensor
 from explainer.frame import Frame
 from explainer.heat import seen
 from explainer.regions import Box, boxes, mask
+from explainer_registry import ExplainerError
 
 SHARES = st.floats(0, 1)
 
@@ -55,9 +55,7 @@ def test_a_quantile_marks_a_share_of_the_seen_pixels():
 
 @settings(deadline=None)
 @given(frames(), values(1, 2, 3, 4), SHARES, SHARES, st.booleans())
-def test_masks_are_nested_and_stay_in_the_frame(
-    frame: Frame, maps: Tensor, one: float, other: float, threshold: bool
-):
+def test_masks_are_nested_and_stay_in_the_frame(frame: Frame, maps: Tensor, one: float, other: float, threshold: bool):
     def at(share: float) -> Tensor:
         return mask(maps, [frame], frame.size, **{"threshold" if threshold else "quantile": share})
 

@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from explainer_registry import ExplainerError
 from explanations import explanation, frames, on_picture, said, values
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,6 +15,7 @@ from torch import Tensor
 from explainer import storage
 from explainer.explanation import Explanation
 from explainer.frame import Frame
+from explainer_registry import ExplainerError
 
 
 @settings(deadline=None, max_examples=30)
@@ -42,9 +42,7 @@ def test_pictures_are_left_behind_but_their_geometry_is_kept(tmp_path: Path):
 
 
 def test_the_file_opens_without_pickle(tmp_path: Path):
-    explanation(torch.ones(1, 1, 2, 2), scores=torch.tensor([[3]], dtype=torch.bfloat16)).save(
-        tmp_path / "e.NPZ"
-    )
+    explanation(torch.ones(1, 1, 2, 2), scores=torch.tensor([[3]], dtype=torch.bfloat16)).save(tmp_path / "e.NPZ")
     with np.load(tmp_path / "e.NPZ", allow_pickle=False) as arrays:
         assert arrays["maps"].dtype == arrays["scores"].dtype == np.float32
         assert json.loads(str(arrays["json"]))["names"] == ["target 0"]
@@ -115,9 +113,7 @@ def test_a_folder_that_is_a_file_is_refused(tmp_path: Path):
 def test_a_picture_for_a_name_is_refused():
     with pytest.raises(ExplainerError) as error:
         explanation(torch.rand(1, 1, 2, 2)).save("bus.png")
-    assert said(error) == (
-        "save writes a folder or an .npz file; for one drawing: e.overlay(...).save('bus.png')"
-    )
+    assert said(error) == ("save writes a folder or an .npz file; for one drawing: e.overlay(...).save('bus.png')")
 
 
 def test_nothing_to_load_is_said(tmp_path: Path):

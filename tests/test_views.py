@@ -6,13 +6,13 @@ import cmap
 import numpy as np
 import pytest
 import torch
-from explainer_registry import ExplainerError
 from explanations import explanation, on_picture, said
 from PIL import Image, ImageFont
 
 from explainer.frame import Frame
 from explainer.sheet import sheet, wrapped
 from explainer.views import grid, overlay
+from explainer_registry import ExplainerError
 
 ORANGE = (250, 120, 10)
 
@@ -81,9 +81,7 @@ def test_a_target_is_drawn_by_name_or_number_and_the_first_by_default():
     maps = torch.arange(8.0).view(2, 2, 1, 2) * torch.tensor([1.0, -1.0])
     e = explanation(maps, ["a bus", "a bicycle"])
     assert pixels(e.overlay()) == pixels(e.overlay("a bus")) == pixels(e.overlay(0, 0))
-    assert (
-        pixels(e.overlay("a bicycle", 1)) == pixels(e[1]["a bicycle"].overlay()) == pixels(overlay(e, -1, -1))
-    )
+    assert pixels(e.overlay("a bicycle", 1)) == pixels(e[1]["a bicycle"].overlay()) == pixels(overlay(e, -1, -1))
     assert pixels(e.overlay("a bicycle")) != pixels(e.overlay())
 
 

@@ -61,8 +61,7 @@ def test_numbers_in_quotes_are_text_and_lists_are_one_target(folder: Path) -> No
     [
         (
             "pictures: [a.jpg]\nmodel: demo\nmethod: cam\n",
-            f"run.yaml:3: method: no such setting of 'run.yaml'; did you mean 'methods'? "
-            f"(settings: {SETTINGS})",
+            f"run.yaml:3: method: no such setting of 'run.yaml'; did you mean 'methods'? (settings: {SETTINGS})",
         ),
         (
             "model: demo\n",
@@ -95,8 +94,7 @@ def test_numbers_in_quotes_are_text_and_lists_are_one_target(folder: Path) -> No
         ),
         (
             "pictures: [a.jpg]\nmodel: tim:resnet50\n",
-            "run.yaml:2: model: no encoder named 'tim'; did you mean 'timm'? "
-            "(available: demo, open_clip, timm, torch)",
+            "run.yaml:2: model: no encoder named 'tim'; did you mean 'timm'? (available: demo, open_clip, timm, torch)",
         ),
         (
             "pictures: [a.jpg]\nmodel:\n  name: timm\n  model: resnet50\n  pretraind: false\n",
@@ -124,8 +122,7 @@ def test_numbers_in_quotes_are_text_and_lists_are_one_target(folder: Path) -> No
             "gradcam, key_key, query_key, query_query, self_self, similarity, value_value)",
         ),
         (
-            "pictures: [a.jpg]\nmodel: demo\nmethods:\n  - cam\n  - name: gem\n    depth: 1\n"
-            "    itrations: 2\n",
+            "pictures: [a.jpg]\nmodel: demo\nmethods:\n  - cam\n  - name: gem\n    depth: 1\n    itrations: 2\n",
             "run.yaml:6: methods.1.depth: Input should be greater than or equal to 2 (given: 1)\n"
             "run.yaml:7: methods.1.itrations: no such setting of 'gem'; did you mean 'iterations'? "
             "(settings: depth, iterations, temperature, ensemble, pos_interp)",
@@ -188,9 +185,7 @@ def test_a_run_made_in_python_is_checked_too() -> None:
     with pytest.raises(ConfigError) as caught:
         make_run({"pictures": ["a.jpg"], "model": "demo", "tragets": ["a"]})
 
-    assert str(caught.value) == (
-        f"tragets: no such setting of 'run'; did you mean 'targets'? (settings: {SETTINGS})"
-    )
+    assert str(caught.value) == (f"tragets: no such setting of 'run'; did you mean 'targets'? (settings: {SETTINGS})")
 
 
 def test_a_dump_is_read_back() -> None:

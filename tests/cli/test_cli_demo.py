@@ -31,8 +31,7 @@ def test_the_main_job_on_real_photographs(explainer, folder: Path) -> None:
         "  cam         tiger cat  logit 9.218  tiger-cat-cam.png",
     ]
     assert lines[-4:] == [
-        "in explainer-demo: a folder for each photograph with its overlays, a grid of all and the maps as "
-        ".npz",
+        "in explainer-demo: a folder for each photograph with its overlays, a grid of all and the maps as .npz",
         "next: look at explainer-demo/astronaut/grid.png, then explain a picture of your own:",
         "  explainer explain PICTURE --model demo --out maps",
         "  explainer inspect timm:resnet50",
@@ -73,9 +72,7 @@ def test_another_folder(explainer, folder: Path, monkeypatch: pytest.MonkeyPatch
     assert "next: look at my demo/chelsea/grid.png, then explain a picture of your own:" in result.stdout
 
 
-def test_without_the_weights_the_way_to_them_is_told(
-    explainer, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_the_weights_the_way_to_them_is_told(explainer, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> None:
         raise PackageNotFoundError(name)
 

@@ -28,8 +28,7 @@ def test_a_picture_is_explained_by_the_default_method(explainer, cat: Path) -> N
         "  gradcam  tiger cat  logit 9.218  tiger-cat-gradcam.png",
         "explained 1 of 1 picture",
         "in maps: a folder for each picture with its overlays, a grid of all and the maps as .npz",
-        "next: look at maps/cat/grid.png; in Python, the maps: "
-        "explainer.Explanation.load('maps/cat/gradcam.npz')",
+        "next: look at maps/cat/grid.png; in Python, the maps: explainer.Explanation.load('maps/cat/gradcam.npz')",
     ]
     assert files(Path("maps")) == ["cat/gradcam.npz", "cat/grid.png", "cat/tiger-cat-gradcam.png"]
     with Image.open("maps/cat/tiger-cat-gradcam.png") as overlay, Image.open("cat.jpg") as picture:
@@ -86,8 +85,7 @@ def test_settings_of_the_model_and_its_warnings(explainer, cat: Path) -> None:
 
     assert result.exit_code == 0
     assert result.stderr.splitlines() == [
-        "warning: the weights of timm:resnet18 are random: no published weights were loaded, "
-        "so its maps mean nothing"
+        "warning: the weights of timm:resnet18 are random: no published weights were loaded, so its maps mean nothing"
     ]
     made = Explanation.load("explanations/cat/cam.npz")
     assert (made.inputs_size, made.labels) == ((64, 96), (("class 2",),))
@@ -194,9 +192,7 @@ def test_the_installed_command_explains_and_ends_with_one(folder: Path, cat: Pat
     ]
 
 
-NO_METHOD_LIKE = (
-    "(available: cam, gem, gradcam, key_key, query_key, query_query, self_self, similarity, value_value)"
-)
+NO_METHOD_LIKE = "(available: cam, gem, gradcam, key_key, query_key, query_query, self_self, similarity, value_value)"
 
 
 @pytest.mark.parametrize(
@@ -218,8 +214,7 @@ NO_METHOD_LIKE = (
         ),
         (
             ["--model", "demo", "--set", "layer=blocks.6"],
-            "--set layer: say with --method which method this is for, or write model.layer for a setting "
-            "of the model",
+            "--set layer: say with --method which method this is for, or write model.layer for a setting of the model",
         ),
         (
             ["--model", "demo", "--method", "gradcam", "--set", "layr=blocks.6"],
@@ -265,9 +260,7 @@ NO_METHOD_LIKE = (
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_a_wrong_request_is_refused_in_one_message(
-    explainer, cat: Path, arguments: list[str], message: str
-) -> None:
+def test_a_wrong_request_is_refused_in_one_message(explainer, cat: Path, arguments: list[str], message: str) -> None:
     result = explainer("explain", "cat.jpg", *arguments)
 
     assert result.exit_code == 2
@@ -283,8 +276,7 @@ def test_a_wrong_request_is_refused_in_one_message(
         (["cat.jpg"], "Missing option '--model'."),
         (
             ["cat.jpg", "--model", "demo", "--set", "layer"],
-            "Invalid value for '--set': 'layer' is not of the form key=value, such as depth=7 or "
-            "model.size=[336,448]",
+            "Invalid value for '--set': 'layer' is not of the form key=value, such as depth=7 or model.size=[336,448]",
         ),
         (
             ["cat.jpg", "--model", "demo", "--set", "layer=a", "--set", "layer=b"],
@@ -292,8 +284,7 @@ def test_a_wrong_request_is_refused_in_one_message(
         ),
         (
             ["cat.jpg", "--model", "demo", "--set", "layer=[a"],
-            "Invalid value for '--set': the value in 'layer=[a' is not valid YAML; put it in quotes: "
-            "layer=\"'...'\"",
+            "Invalid value for '--set': the value in 'layer=[a' is not valid YAML; put it in quotes: layer=\"'...'\"",
         ),
     ],
 )
@@ -302,8 +293,7 @@ def test_a_wrong_command_line_is_refused(explainer, folder: Path, arguments: lis
 
     assert result.exit_code == 2
     assert result.stderr == (
-        "Usage: explainer explain [OPTIONS] PICTURE...\n"
-        f"Try 'explainer explain --help' for help.\n\nError: {message}\n"
+        f"Usage: explainer explain [OPTIONS] PICTURE...\nTry 'explainer explain --help' for help.\n\nError: {message}\n"
     )
 
 
@@ -347,8 +337,7 @@ class TestInspect:
         lines = explainer("inspect", "demo", "--method", "gem").stdout.splitlines()
 
         assert lines[-6] == (
-            "method gem does not fit: it has no dense softmax attention over its patches that could be "
-            "reached"
+            "method gem does not fit: it has no dense softmax attention over its patches that could be reached"
         )
         assert lines[-2].startswith('  ensemble=["v","k","q"]')
         assert lines[-1].startswith("  pos_interp=bicubic_antialias")

@@ -26,9 +26,7 @@ def test_a_picture_that_fails_is_named_and_its_batch_is_not_lost(explainer, pict
     result = explainer("explain", *pictures, "--model", "demo", "--method", "dislikes_dark", "--target", "3")
 
     assert result.exit_code == 1
-    assert result.stderr == (
-        "failed: the picture 'dark.png' could not be explained: one of the pictures is too dark\n"
-    )
+    assert result.stderr == ("failed: the picture 'dark.png' could not be explained: one of the pictures is too dark\n")
     assert result.stdout.splitlines()[4] == "explained 2 of 3 pictures"
     assert sorted(path.name for path in Path("explanations").iterdir()) == ["bright", "white"]
 
@@ -79,9 +77,7 @@ def test_methods_with_other_maps_get_a_grid_of_their_own(explainer, pictures: li
 
 
 def test_a_score_gets_its_settings(explainer, pictures: list[str]) -> None:
-    run = (
-        "pictures: [bright.png]\nmodel: demo\ntargets: [3]\nmethods: [gradcam]\nscore: {score}\nout: {out}\n"
-    )
+    run = "pictures: [bright.png]\nmodel: demo\ntargets: [3]\nmethods: [gradcam]\nscore: {score}\nout: {out}\n"
     for out, score in (("one", "logit"), ("two", "{name: scaled, factor: 2.0}")):
         Path("run.yaml").write_text(run.format(score=score, out=out))
         assert explainer("run", "run.yaml").exit_code == 0

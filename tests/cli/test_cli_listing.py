@@ -245,9 +245,7 @@ with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(click.ClickE
     {body}
 print(time.process_time(), *({{"torch", "timm", "open_clip", "numpy", "PIL"}} & set(sys.modules)))
 """
-        done = subprocess.run(
-            [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=True
-        )
+        done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=True)
 
         seconds, *heavy = done.stdout.split()
         assert heavy == []

@@ -37,9 +37,7 @@ NAMES = ("depth", "iterations", "temperature")
 SIZES = [(32, 32), (64, 64), (48, 64)]
 
 
-def gem(
-    depth: int = 7, iterations: int = 1, temperature: float | None = None, **options: Any
-) -> dict[str, Any]:
+def gem(depth: int = 7, iterations: int = 1, temperature: float | None = None, **options: Any) -> dict[str, Any]:
     return {"name": "gem", "depth": depth, "iterations": iterations, "temperature": temperature, **options}
 
 

@@ -158,9 +158,7 @@ def test_pictures_of_another_size() -> None:
 def test_rectangular_tokens() -> None:
     model, images = timm_model("vit_dynamic"), random_images(3, 48, 80)
     maps = explained(model)(images, CLASSES, method=SIGNED).maps
-    expected = gradcam_clone(
-        model, "blocks.11.norm1", images, chosen_classes, "NLC", 1, grid=(3, 5), relu=False
-    )
+    expected = gradcam_clone(model, "blocks.11.norm1", images, chosen_classes, "NLC", 1, grid=(3, 5), relu=False)
     assert_same_maps(maps, expected)
 
 

@@ -33,9 +33,7 @@ def inverse_temperature(u: Tensor, d: int) -> Tensor:
     return torch.stack(betas)
 
 
-def gem_tokens(
-    tower: Tower, depth: int, iterations: int, temperature: float | None, ensemble: str = "vkq"
-) -> Tensor:
+def gem_tokens(tower: Tower, depth: int, iterations: int, temperature: float | None, ensemble: str = "vkq") -> Tensor:
     """Tokens [B, N, C] of the GEM path, before the read-out.
 
     The last depth - 1 blocks run twice over: the original path t as ever, and the GEM path g, which only

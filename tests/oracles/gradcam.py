@@ -42,10 +42,7 @@ def gradcam_clone(
             count = len(scalar_fn(clone(single)))
             maps.append(
                 torch.stack(
-                    [
-                        _one(clone, layer, single, scalar_fn, t, layout, prefix, grid, relu)
-                        for t in range(count)
-                    ]
+                    [_one(clone, layer, single, scalar_fn, t, layout, prefix, grid, relu) for t in range(count)]
                 )
             )
         return torch.stack(maps).detach()

@@ -234,9 +234,7 @@ def class_rows(model: nn.Module, classes: Sequence[int]) -> Tensor:
 def best_patches(similarity: Tensor) -> Tensor:
     """Number of the patch most like each target, [B, T] of maps [B, T, gh, gw]; a close race is an error."""
     first, second = similarity.flatten(2).topk(2, dim=2).values.unbind(dim=2)
-    assert (first - second > 2e-4).all(), (
-        "two patches are almost equally like a target: choose other pictures"
-    )
+    assert (first - second > 2e-4).all(), "two patches are almost equally like a target: choose other pictures"
     return similarity.flatten(2).argmax(dim=2)
 
 
@@ -251,8 +249,6 @@ def assert_same_maps(maps: Tensor, expected: Tensor, tolerance: float = 1e-5) ->
     assert maps.dtype == torch.float32
     assert torch.isfinite(maps).all()
     spread = expected.flatten(2).std(dim=2)
-    assert (spread > 10 * tolerance * expected.abs().max()).all(), (
-        "the expected maps are flat: the test shows nothing"
-    )
+    assert (spread > 10 * tolerance * expected.abs().max()).all(), "the expected maps are flat: the test shows nothing"
     off = difference(maps, expected)
     assert off <= tolerance, f"maps differ by {off:.2e} of the largest value, allowed {tolerance:.0e}"

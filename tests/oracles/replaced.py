@@ -42,9 +42,7 @@ def self_self_replaced(
 
 
 @torch.no_grad()
-def self_self_map(
-    tower: Tower, anchors: Tensor, start: str, iterations: int, temperature: float | None
-) -> Tensor:
+def self_self_map(tower: Tower, anchors: Tensor, start: str, iterations: int, temperature: float | None) -> Tensor:
     """Row of the anchor patch in the last block's self-self attention matrix, heads averaged: [B, T, gh, gw].
 
     The model is left as it is. start "qkv": the mean of the three matrices. anchors: [B, T].

@@ -46,9 +46,7 @@ def patch_text_similarity_open_clip(model: nn.Module, images: Tensor, text_embed
 
 
 @torch.no_grad()
-def patch_text_similarity_open_clip_resnet(
-    model: nn.Module, images: Tensor, text_embeddings: Tensor
-) -> Tensor:
+def patch_text_similarity_open_clip_resnet(model: nn.Module, images: Tensor, text_embeddings: Tensor) -> Tensor:
     """Every column of layer4 through the value path of the attention pool, no position added.
 
     MaskCLIP (Zhou 2022), ResNet form: c_proj(v_proj(x)) as 1x1 convolutions.

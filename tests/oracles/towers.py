@@ -62,9 +62,7 @@ def open_clip_tower(visual: nn.Module, images: Tensor, pos_interp: str = "bicubi
     batch, width, height, breadth = patches.shape
     patches = patches.reshape(batch, width, height * breadth).permute(0, 2, 1)
     cls = visual.class_embedding.reshape(1, 1, width).repeat(batch, 1, 1)
-    positions = resized_positions(
-        visual.positional_embedding, tuple(visual.grid_size), (height, breadth), pos_interp
-    )
+    positions = resized_positions(visual.positional_embedding, tuple(visual.grid_size), (height, breadth), pos_interp)
     tokens = visual.ln_pre(torch.cat([cls, patches], dim=1) + positions)
     return Tower(
         tokens=tokens,

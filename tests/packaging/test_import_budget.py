@@ -26,9 +26,7 @@ COMMAND = "from explainer.cli import main; main({arguments}, standalone_mode=Fal
 def heavy_modules_after(body: str, folder: Path) -> list[str]:
     """Run one line of Python and return the heavy modules it loaded; its CPU time is printed (pytest -s)."""
     program = PROBE.format(body=body, heavy=HEAVY)
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     print(f"{report['cpu']:.2f} s CPU: {body}")
@@ -40,9 +38,7 @@ def heavy_modules_after(body: str, folder: Path) -> list[str]:
     [["--help"], ["methods"], ["encoders"], ["scores"], ["plugins"], ["schema"], ["explain", "--help"]],
     ids=" ".join,
 )
-def test_a_question_about_the_installation_loads_no_model_library(
-    arguments: list[str], tmp_path: Path
-) -> None:
+def test_a_question_about_the_installation_loads_no_model_library(arguments: list[str], tmp_path: Path) -> None:
     assert heavy_modules_after(COMMAND.format(arguments=arguments), tmp_path) == []
 
 

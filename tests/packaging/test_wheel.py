@@ -133,11 +133,7 @@ def test_every_built_in_package_is_a_declared_plugin(wheel: Path) -> None:
 
 def test_the_installed_metadata_is_up_to_date(wheel: Path) -> None:
     installed = {
-        point.name: point.value
-        for point in distribution("vision-explainer").entry_points
-        if point.group == "explainer"
+        point.name: point.value for point in distribution("vision-explainer").entry_points if point.group == "explainer"
     }
 
-    assert installed == entry_points(wheel), (
-        'pyproject.toml has changed: run  pip install -e ".[test]"  again'
-    )
+    assert installed == entry_points(wheel), 'pyproject.toml has changed: run  pip install -e ".[test]"  again'

@@ -9,6 +9,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+
 from explainer_registry import Registry
 
 FACE = """
@@ -29,9 +30,7 @@ class Site:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def install(
-        self, distribution: str, version: str = "1.0", files: dict[str, str] | None = None, **plugins: str
-    ):
+    def install(self, distribution: str, version: str = "1.0", files: dict[str, str] | None = None, **plugins: str):
         """Install a distribution with one module per plugin, ``<distribution>_<entry point>``.
 
         Args:
@@ -83,9 +82,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
 def face():
     """Writes the source of a plugin that offers one thing."""
 
-    def write(
-        name: str, noun: str = "method", factory: str = "plugin_code:run", schema: str = "Settings"
-    ) -> str:
+    def write(name: str, noun: str = "method", factory: str = "plugin_code:run", schema: str = "Settings") -> str:
         rest = ', needs=frozenset({"features"}), reference="Nobody 2020"' if noun == "method" else ""
         spec = f"{noun.capitalize()}Spec"
         return FACE.format(name=name, noun=noun, factory=factory, schema=schema, spec=spec, rest=rest)

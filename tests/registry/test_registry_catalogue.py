@@ -3,6 +3,7 @@ from __future__ import annotations
 import sys
 
 import pytest
+
 from explainer_registry import MethodSpec, Problem, RegistryError
 
 CODE = "def run():\n    return 'ran'\n"
@@ -53,8 +54,7 @@ def test_a_qualified_name_works_though_nobody_contests_it(site, face):
         ("zzz", "no method named 'zzz' (available: gem, grad_cam)"),
         (
             "explainer-gm/gem",
-            "no method named 'explainer-gm/gem'; did you mean 'explainer-gem/gem'? "
-            "(available: gem, grad_cam)",
+            "no method named 'explainer-gm/gem'; did you mean 'explainer-gem/gem'? (available: gem, grad_cam)",
         ),
     ],
 )
@@ -163,8 +163,7 @@ def test_a_near_miss_of_a_contested_name_offers_it(contested):
     with pytest.raises(RegistryError) as caught:
         contested.discover().methods.get("gme")
     assert str(caught.value) == (
-        "no method named 'gme'; did you mean 'gem'? "
-        "(available: cam, explainer-gem-fork/gem, vision-explainer/gem)"
+        "no method named 'gme'; did you mean 'gem'? (available: cam, explainer-gem-fork/gem, vision-explainer/gem)"
     )
 
 
@@ -187,14 +186,10 @@ def test_code_is_imported_on_first_use(site, face):
         (CODE, "gem_code:forward", "module 'gem_code' has no 'forward'", AttributeError),
     ],
 )
-def test_code_that_cannot_be_imported(
-    site, face, code: str, factory: str, reason: str, cause: type[Exception]
-):
+def test_code_that_cannot_be_imported(site, face, code: str, factory: str, reason: str, cause: type[Exception]):
     site.install("explainer-gem", "0.2", {"gem_code": code}, gem=face("gem", factory=factory))
     registry = site.discover(strict=True)
     with pytest.raises(RegistryError) as caught:
         registry.methods.load("gem")
-    assert (
-        str(caught.value) == f"method 'gem' is installed but could not be loaded: explainer-gem 0.2: {reason}"
-    )
+    assert str(caught.value) == f"method 'gem' is installed but could not be loaded: explainer-gem 0.2: {reason}"
     assert type(caught.value.__cause__) is cause

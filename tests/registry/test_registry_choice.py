@@ -5,9 +5,10 @@ import pickle
 from typing import Annotated, Any
 
 import pytest
-from explainer_registry import Choice, Registry, RegistryError, Schema, Selected, field_errors, use
 from jsonschema import Draft202012Validator
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+
+from explainer_registry import Choice, Registry, RegistryError, Schema, Selected, field_errors, use
 
 THIRD_PARTY = """
 from __future__ import annotations
@@ -178,15 +179,9 @@ def test_selected_is_frozen_and_hashable(schemas):
             f"method: no method named 'gme'; did you mean 'gem'? (available: {METHODS})",
             id="misspelt in a mapping",
         ),
-        pytest.param(
-            {"depth": 7}, f"method: which method? add 'name: ...' (one of: {METHODS})", id="unnamed"
-        ),
-        pytest.param(
-            {"name": None}, f"method: which method? add 'name: ...' (one of: {METHODS})", id="empty name"
-        ),
-        pytest.param(
-            {"name": 7}, f"method: 'name: 7' is no string (one of: {METHODS})", id="name is a number"
-        ),
+        pytest.param({"depth": 7}, f"method: which method? add 'name: ...' (one of: {METHODS})", id="unnamed"),
+        pytest.param({"name": None}, f"method: which method? add 'name: ...' (one of: {METHODS})", id="empty name"),
+        pytest.param({"name": 7}, f"method: 'name: 7' is no string (one of: {METHODS})", id="name is a number"),
         pytest.param(
             7,
             "method: 7 chooses no method: give a name, a mapping with 'name: ...' or a settings object "
@@ -195,8 +190,7 @@ def test_selected_is_frozen_and_hashable(schemas):
         ),
         pytest.param(
             {"name": "gem", "dpeth": 7},
-            "method.dpeth: no such setting of 'gem'; did you mean 'depth'? "
-            "(settings: depth, temperature, anchors)",
+            "method.dpeth: no such setting of 'gem'; did you mean 'depth'? (settings: depth, temperature, anchors)",
             id="misspelt setting",
         ),
         pytest.param(
@@ -217,13 +211,10 @@ def test_selected_is_frozen_and_hashable(schemas):
         ),
         pytest.param(
             {"name": "gem", "anchors": [{"x": 1, "y": "low"}]},
-            "method.anchors.0.y: Input should be a valid integer, unable to parse string as an integer "
-            "(given: 'low')",
+            "method.anchors.0.y: Input should be a valid integer, unable to parse string as an integer (given: 'low')",
             id="deep inside",
         ),
-        pytest.param(
-            "smooth", "method.inner: 'smooth' needs this setting and has no default for it", id="missing"
-        ),
+        pytest.param("smooth", "method.inner: 'smooth' needs this setting and has no default for it", id="missing"),
         pytest.param(
             {"name": "smooth", "inner": "gme"},
             f"method.inner: no method named 'gme'; did you mean 'gem'? (available: {METHODS})",
@@ -246,8 +237,7 @@ def test_a_wrong_choice(plugins, value, message: str):
 def test_every_wrong_field_has_its_line(plugins):
     assert errors_of(method={"name": "gem", "dpeth": 7, "depth": 0}, more=["gme"]) == [
         "method.depth: Input should be greater than or equal to 1 (given: 0)",
-        "method.dpeth: no such setting of 'gem'; did you mean 'depth'? "
-        "(settings: depth, temperature, anchors)",
+        "method.dpeth: no such setting of 'gem'; did you mean 'depth'? (settings: depth, temperature, anchors)",
         f"more.0: no method named 'gme'; did you mean 'gem'? (available: {METHODS})",
     ]
 
@@ -256,12 +246,9 @@ def test_settings_objects_must_tell_whose_they_are(schemas):
     class Foreign(Schema):
         pass
 
-    assert errors_of(method=Foreign()) == [
-        f"method: Foreign holds the settings of no method (names: {METHODS})"
-    ]
+    assert errors_of(method=Foreign()) == [f"method: Foreign holds the settings of no method (names: {METHODS})"]
     assert errors_of(method=schemas.QueryKey()) == [
-        "method: QueryKey holds the settings of key_key, query_key; say which with a mapping: "
-        "{name: key_key, ...}"
+        "method: QueryKey holds the settings of key_key, query_key; say which with a mapping: {name: key_key, ...}"
     ]
 
 
@@ -300,9 +287,7 @@ def test_wrong_shorthand(plugins, value, message: str):
 
 
 def test_without_shorthand_a_colon_is_part_of_the_name(plugins):
-    assert errors_of(method="gem:7") == [
-        f"method: no method named 'gem:7'; did you mean 'gem'? (available: {METHODS})"
-    ]
+    assert errors_of(method="gem:7") == [f"method: no method named 'gem:7'; did you mean 'gem'? (available: {METHODS})"]
 
 
 def test_a_contested_name_is_chosen_by_its_distribution(site, face):
@@ -339,9 +324,7 @@ def test_a_plugin_may_come_after_the_class(site, face):
 def test_an_unknown_kind():
     with pytest.raises(RegistryError) as caught:
         Choice("method")
-    assert str(caught.value) == (
-        "no kind named 'method'; did you mean 'methods'? (kinds: methods, encoders, scores)"
-    )
+    assert str(caught.value) == ("no kind named 'method'; did you mean 'methods'? (kinds: methods, encoders, scores)")
 
 
 def valid(model: type[BaseModel], document: object) -> bool:

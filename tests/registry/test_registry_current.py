@@ -3,6 +3,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+
 from explainer_registry import Registry, RegistryError, current, registry, use
 
 

@@ -4,11 +4,11 @@ import sys
 from importlib.metadata import EntryPoint
 
 import pytest
+
 from explainer_registry import PluginInfo, Problem, Registry, RegistryError
 
 HOOKS = (
-    "explainer_after_explanation, explainer_before_explanation, explainer_encoders, explainer_methods, "
-    "explainer_scores"
+    "explainer_after_explanation, explainer_before_explanation, explainer_encoders, explainer_methods, explainer_scores"
 )
 
 GOOD = """
@@ -89,8 +89,7 @@ SABOTAGE = {
     ),
     "invalid_name": (
         GOOD + "@hookimpl\ndef explainer_methods():\n    return [spec(name='GEM')]",
-        "method name 'GEM' is not valid: use lower-case letters, digits and '_', "
-        "starting with a letter, e.g. 'gem'",
+        "method name 'GEM' is not valid: use lower-case letters, digits and '_', starting with a letter, e.g. 'gem'",
     ),
     "invalid_factory": (
         GOOD + "@hookimpl\ndef explainer_methods():\n    return [spec(factory='gem_code')]",
@@ -277,10 +276,7 @@ def test_metadata_that_is_on_the_path_twice_counts_once(site, face, tmp_path, mo
 def test_without_arguments_everything_that_is_installed_is_found(site, face):
     site.install("explainer-found", "3.4", found=face("found_by_discovery"))
     registry = Registry.discover()
-    assert (
-        PluginInfo("explainer-found", "3.4", "found", offers=("method found_by_discovery",))
-        in registry.plugins
-    )
+    assert PluginInfo("explainer-found", "3.4", "found", offers=("method found_by_discovery",)) in registry.plugins
     assert registry.methods.source("found_by_discovery") == "explainer-found 3.4"
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+
 from explainer_registry import RegistryError
 
 LISTENER = """
@@ -58,10 +59,7 @@ def test_a_listener_that_raises_is_named(site, event: str, argument: str):
     registry = site.discover()
     with pytest.raises(RegistryError) as caught:
         getattr(registry, f"notify_{event}")(object())
-    assert (
-        str(caught.value)
-        == f"explainer-log 0.4 (log): explainer_{event}_explanation() raised KeyError: 'wandb'"
-    )
+    assert str(caught.value) == f"explainer-log 0.4 (log): explainer_{event}_explanation() raised KeyError: 'wandb'"
     assert type(caught.value.__cause__) is KeyError
 
 

@@ -4,10 +4,11 @@ from enum import Enum
 from typing import Literal
 
 import pytest
+from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
+
 from explainer_registry import ExplainerError, RegistryError, Schema, field_errors
 from explainer_registry.errors import describe, did_you_mean, listed, shown
 from explainer_registry.schema import read_settings, setting_names
-from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
 
 
 class Part(Enum):
@@ -92,14 +93,11 @@ NAMES = "depth, parts, temperature, part, point, points, odd, lambda"
             id="misspelt",
         ),
         pytest.param({"zzz": 7}, [f"zzz: no such setting of 'gem' (settings: {NAMES})"], id="unknown"),
-        pytest.param(
-            {"depth": 0}, ["depth: Input should be greater than or equal to 1 (given: 0)"], id="out of range"
-        ),
+        pytest.param({"depth": 0}, ["depth: Input should be greater than or equal to 1 (given: 0)"], id="out of range"),
         pytest.param(
             {"depth": "deep", "odd": 2},
             [
-                "depth: Input should be a valid integer, unable to parse string as an integer "
-                "(given: 'deep')",
+                "depth: Input should be a valid integer, unable to parse string as an integer (given: 'deep')",
                 "odd: must be odd (given: 2)",
             ],
             id="two wrong fields",
@@ -128,9 +126,7 @@ NAMES = "depth, parts, temperature, part, point, points, odd, lambda"
             ["point.y: 'gem' needs this setting and has no default for it"],
             id="nested missing",
         ),
-        pytest.param(
-            {"point": {"x": 1, "y": 2, "z": 3}}, ["point.z: no such setting of 'gem'"], id="nested unknown"
-        ),
+        pytest.param({"point": {"x": 1, "y": 2, "z": 3}}, ["point.z: no such setting of 'gem'"], id="nested unknown"),
         pytest.param(
             {"points": [1, {"x": 1}]},
             ["points.1: Field required; or Input should be a valid integer (given: {'x': 1})"],

@@ -3,8 +3,9 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from explainer_registry import CAPABILITIES, EncoderSpec, MethodSpec, RegistryError, Schema, ScoreSpec
 from pydantic import BaseModel, Field
+
+from explainer_registry import CAPABILITIES, EncoderSpec, MethodSpec, RegistryError, Schema, ScoreSpec
 
 
 class GEM(Schema):
@@ -178,6 +179,5 @@ def test_wrapped_packages_are_a_collection_of_strings(wraps):
     with pytest.raises(RegistryError) as caught:
         EncoderSpec(name="timm", schema=GEM, factory="a:b", summary="Any.", wraps=wraps)
     assert (
-        str(caught.value)
-        == f"encoder 'timm': wraps is {wraps!r}, expected a collection of strings, e.g. (\"timm\",)"
+        str(caught.value) == f"encoder 'timm': wraps is {wraps!r}, expected a collection of strings, e.g. (\"timm\",)"
     )

@@ -1,0 +1,95 @@
+"""Networks of a handful of numbers, and what can be seen of a model from outside."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class Shared(nn.Module):
+    """Calls a module by position or by keyword."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Identity()
+
+    def forward(self, x: Tensor, keyword: bool = False) -> Tensor:
+        return self.inner(input=x) if keyword else self.inner(x)
+
+
+class Double(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 2
+
+
+class Twice(nn.Module):
+    """Runs one module twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.step = Double()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return 3 * self.step(self.step(x) + 1)
+
+
+class InPlace(nn.Module):
+    """Batch norm, shortcut, ReLU and a sum; as in residual networks the norm's output may be written over."""
+
+    def __init__(self, inplace: bool) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm2d(3)
+        self.act = nn.ReLU(inplace)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm(x)
+        if self.act.inplace:
+            y += x / 9
+        else:
+            y = y + x / 9
+        return (self.act(y) * torch.arange(1.0, 5.0).reshape(2, 2)).flatten(2).sum(dim=2)
+
+
+def layers(model: nn.Module) -> list[list[str]]:
+    """The names of everything a model holds, in order."""
+    return [
+        [name for name, _ in model.named_modules()],
+        [name for name, _ in model.named_parameters()],
+        [name for name, _ in model.named_buffers()],
+    ]
+
+
+def snapshot(model: nn.Module) -> dict[str, Any]:
+    """Everything of a model that an explanation must leave as it was.
+
+    Hooks, modes, flags and other attributes of every module; identity, version, type and gradient of every
+    parameter and buffer; the contents of every mapping that the model keeps.
+    """
+    seen: dict[str, Any] = {}
+    for name, module in model.named_modules(remove_duplicate=False):
+        for key, value in vars(module).items():
+            seen[f"{name}.{key}"] = _fixed(value)
+    tensors = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
+    for name, tensor in tensors:
+        gradient = None if tensor.grad is None else (id(tensor.grad), tensor.grad._version)
+        seen[f"{name} tensor"] = (
+            id(tensor),
+            tensor.data_ptr() if tensor.device.type == "cpu" else 0,
+            tensor._version,
+            tensor.dtype,
+            tensor.requires_grad,
+            gradient,
+            tuple(vars(tensor)),
+        )
+    return seen
+
+
+def _fixed(value: Any) -> Any:
+    """What a value is now, in a form that later changes do not reach."""
+    if isinstance(value, dict):
+        return {key: _fixed(part) for key, part in value.items()}
+    if isinstance(value, (set, list, tuple)):
+        return [type(value).__name__, *map(id, value)]
+    return value if isinstance(value, (bool, int, float, str, type(None))) else id(value)

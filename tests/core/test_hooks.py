@@ -1,0 +1,545 @@
+"""The hook manager: taps, gradients, replacements, and that one verb takes everything back.
+
+Networks are made for the test and hold a handful of numbers, so that every expected value can be written down.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict, namedtuple
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from core.nets import InPlace, Shared, Twice, layers, snapshot
+from explainer.hooks import HookManager, LayerError
+
+Pair = namedtuple("Pair", ["first", "second"])
+
+
+class Gives(nn.Module):
+    """Gives something else than a tensor."""
+
+    def __init__(self, make: Any) -> None:
+        super().__init__()
+        self.make = make
+
+    def forward(self, x: Tensor) -> Any:
+        return self.make(x)
+
+
+class Reads(nn.Module):
+    """A module that gives parts, and the sum of the first two of them."""
+
+    def __init__(self, make: Any, keys: tuple[Any, Any]) -> None:
+        super().__init__()
+        self.parts = Gives(make)
+        self.keys = keys
+
+    def forward(self, x: Tensor) -> Tensor:
+        found = self.parts(x)
+        return found[self.keys[0]] + 10 * found[self.keys[1]]
+
+
+def line() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+
+
+X = torch.tensor([[1.0, -2.0, 0.5], [0.3, 0.2, -1.0]])
+
+
+@pytest.mark.parametrize("by", ["name", "module"])
+def test_tap_records_the_output(by: str) -> None:
+    model = line()
+    with HookManager(model) as hooks:
+        tap = hooks.tap("0" if by == "name" else model[0])
+        output = model(X)
+    assert tap.name == "0"
+    torch.testing.assert_close(tap.value, model[0](X))
+    torch.testing.assert_close(output, model(X))
+
+
+def test_tap_of_the_whole_model() -> None:
+    model = line()
+    with HookManager(model) as hooks:
+        taps = hooks.tap(""), hooks.tap("", of="input")
+        model(X)
+    torch.testing.assert_close(taps[0].value, model(X))
+    torch.testing.assert_close(taps[1].value, X)
+
+
+def test_tap_of_an_input() -> None:
+    model = line()
+    with HookManager(model) as hooks:
+        tap = hooks.tap("2", of="input")
+        model(X)
+    torch.testing.assert_close(tap.value, model[1](model[0](X)))
+
+
+def test_tap_of_an_input_given_by_keyword() -> None:
+    model = Shared()
+    with HookManager(model) as hooks:
+        tap = hooks.tap("inner", of="input", differentiable=True)
+        gradient_at(tap, model(X, keyword=True))
+    torch.testing.assert_close(tap.value.detach(), X)
+
+
+def gradient_at(tap: Any, output: Tensor) -> Tensor:
+    return tap.gradients(output)
+
+
+def test_taps_of_a_pattern() -> None:
+    model = nn.ModuleDict({"blocks": nn.ModuleList([line(), line()]), "head": nn.Linear(2, 2)})
+    with HookManager(model) as hooks:
+        found = hooks.taps("blocks.*.0", of="input")
+        model["blocks"][1](X)
+    assert list(found) == ["blocks.0.0", "blocks.1.0"]
+    assert [len(tap.records) for tap in found.values()] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("make", "select", "keys"),
+    [
+        (lambda x: (x, x + 1), 0, (0, 1)),
+        (lambda x: (x, x + 1), -2, (0, 1)),
+        (lambda x: [x, x + 1], 0, (0, 1)),
+        (lambda x: {"a": x, "b": x + 1}, "a", ("a", "b")),
+        (lambda x: OrderedDict(a=x, b=x + 1), "a", ("a", "b")),
+        (lambda x: Pair(x, x + 1), 0, (0, 1)),
+    ],
+    ids=["tuple", "from the end", "list", "dict", "ordered dict", "named tuple"],
+)
+@pytest.mark.parametrize("differentiable", [False, True])
+def test_tap_of_a_part(make: Any, select: Any, keys: Any, differentiable: bool) -> None:
+    model = Reads(make, keys)
+    kind = type(make(X))
+    seen: list[Any] = []
+    with HookManager(model) as hooks:
+        tap = hooks.tap("parts", select=select, differentiable=differentiable)
+        hooks.on_call(model.parts, lambda *_: None, lambda _m, _a, output: seen.append(output))
+        output = model(X)
+    torch.testing.assert_close(tap.value.detach(), X)
+    torch.testing.assert_close(output.detach(), X + 10 * (X + 1))
+    assert type(seen[0]) is kind
+    if differentiable:
+        torch.testing.assert_close(tap.gradients(output), torch.stack([column(i) for i in range(3)]))
+
+
+def column(index: int) -> Tensor:
+    picked = torch.zeros_like(X)
+    picked[:, index] = 1
+    return picked
+
+
+def test_records_of_a_module_that_runs_twice() -> None:
+    model = Twice()
+    with HookManager(model) as hooks:
+        tap = hooks.tap("step", differentiable=True)
+        output = model(X)
+        first, second = torch.autograd.grad(output.sum(), tap.records)
+    torch.testing.assert_close(tap.records[0].detach(), X * 2)
+    torch.testing.assert_close(tap.records[1].detach(), (X * 2 + 1) * 2)
+    # output = 3 * second, second = 2 * (first + 1)
+    torch.testing.assert_close(first, torch.full_like(X, 6))
+    torch.testing.assert_close(second, torch.full_like(X, 3))
+
+
+def test_gradients_of_every_column() -> None:
+    model = line()
+    with HookManager(model) as hooks:
+        tap = hooks.tap("0", differentiable=True)
+        gradients = tap.gradients(model(X))
+    hidden = model[0](X).detach().requires_grad_()
+    output = model[2](torch.relu(hidden))
+    for t in range(2):
+        (expected,) = torch.autograd.grad(output[:, t].sum(), hidden, retain_graph=True)
+        torch.testing.assert_close(gradients[t], expected)
+    assert gradients.shape == (2, *tap.value.shape)
+
+
+def test_nothing_before_a_differentiable_tap_has_a_graph() -> None:
+    model = line().requires_grad_(False)
+    with HookManager(model) as hooks:
+        tap = hooks.tap("0", differentiable=True)
+        model(X)
+    assert tap.value.is_leaf
+    assert tap.value.grad_fn is None
+
+
+def test_a_second_tap_does_not_cut_the_first_off() -> None:
+    model = line()
+    with HookManager(model) as hooks:
+        first, second = hooks.tap("0", differentiable=True), hooks.tap("1", differentiable=True)
+        output = model(X)
+        upper, lower = torch.autograd.grad(output.sum(), [second.value, first.value])
+    torch.testing.assert_close(lower, upper * (first.value > 0))
+
+
+@pytest.mark.parametrize("differentiable", [False, True])
+def test_what_works_in_place_behind_a_tap(differentiable: bool) -> None:
+    changed, plain = InPlace(inplace=True), InPlace(inplace=False)
+    plain.load_state_dict(changed.state_dict())
+    results = []
+    for model in (changed.eval(), plain.eval()):
+        with HookManager(model) as hooks:
+            tap = hooks.tap("norm", differentiable=differentiable)
+            output = model(torch.arange(24.0).reshape(2, 3, 2, 2) - 12)
+            gradient = tap.gradients(output) if differentiable else torch.zeros(1)
+        results.append((tap.value.detach(), output.detach(), gradient))
+    for ours, expected in zip(*results, strict=True):
+        torch.testing.assert_close(ours, expected)
+    assert results[0][0].min() < 0, "the record was changed by the ReLU behind it"
+
+
+def test_managers_nest() -> None:
+    model = line()
+    before = snapshot(model)
+    with HookManager(model) as outer:
+        first = outer.tap("0")
+        with HookManager(model) as inner:
+            second = inner.tap("0")
+            inner.set(model, "training", False)
+            model(X)
+        model(X)
+        assert model.training
+    assert (len(first.records), len(second.records)) == (2, 1)
+    assert snapshot(model) == before
+
+
+def test_a_manager_is_used_again_and_undone_twice() -> None:
+    model = line()
+    before = snapshot(model)
+    hooks = HookManager(model)
+    for _ in range(2):
+        tap = hooks.tap("0")
+        model(X)
+        assert len(tap.records) == 1
+        hooks.undo()
+        assert snapshot(model) == before
+    hooks.undo()
+    assert snapshot(model) == before
+
+
+def test_undo_goes_backwards() -> None:
+    model = line()
+    with HookManager(model) as hooks:
+        for value in (False, 3, None):
+            hooks.set(model, "training", value)
+        assert model.training is None
+    assert model.training is True
+
+
+def test_replace_forward() -> None:
+    model = line()
+    with HookManager(model) as hooks:
+        hooks.replace_forward("0", lambda original, x: original(x) + 1)
+        changed = model(X)
+        inner = model[0](X)
+    torch.testing.assert_close(inner, model[0](X) + 1)
+    torch.testing.assert_close(changed, model[2](torch.relu(model[0](X) + 1)))
+    assert "forward" not in vars(model[0])
+
+
+def test_replace_forward_where_the_user_already_had() -> None:
+    model = line()
+
+    def own(x: Tensor) -> Tensor:
+        return x[:, :1] * torch.ones(4)
+
+    model[0].forward = own  # type: ignore[method-assign]
+    with HookManager(model) as hooks:
+        hooks.replace_forward("0", lambda original, x: original(x) + 1)
+        hooks.replace_forward(model[0], lambda original, x: original(x) * 2)
+        torch.testing.assert_close(model[0](X), (own(X) + 1) * 2)
+    assert vars(model[0])["forward"] is own
+
+
+def test_replace_parameter() -> None:
+    model = line()
+    weight, before = model[0].weight, snapshot(model)
+    with HookManager(model) as hooks:
+        hooks.replace_parameter(model[0], "weight", torch.zeros(4, 3))
+        assert torch.equal(model[0](X), model[0].bias.expand(2, 4))
+        assert not model[0].weight.requires_grad
+    assert model[0].weight is weight
+    assert snapshot(model) == before
+    assert list(model.state_dict()) == ["0.weight", "0.bias", "2.weight", "2.bias"]
+
+
+class Slotted:
+    __slots__ = ("flag",)
+
+    def __init__(self) -> None:
+        self.flag = 1
+
+
+class Flagged(nn.Module):
+    shared = "of the class"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own = "of the instance"
+        self.weight = nn.Parameter(torch.ones(2))
+        self.nothing = nn.Parameter(torch.ones(1))
+        self.register_buffer("buffer", torch.ones(3))
+        self.child = nn.Linear(1, 1)
+        self.after = nn.Linear(1, 1)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("training", False),
+        ("own", 5),
+        ("shared", 5),
+        ("new", 5),
+        ("weight", nn.Parameter(torch.zeros(2))),
+        ("weight", None),
+        ("buffer", torch.zeros(3)),
+        ("child", nn.Identity()),
+        ("child", None),
+        ("forward", lambda x: x),
+    ],
+)
+def test_set_on_a_module(name: str, value: Any) -> None:
+    module = Flagged()
+    before, order = snapshot(module), layers(module)
+    with HookManager(module) as hooks:
+        hooks.set(module, name, value)
+        assert getattr(module, name) is value
+    assert snapshot(module) == before
+    assert layers(module) == order
+
+
+@pytest.mark.parametrize("name", ["shared", "new"])
+def test_set_on_a_class(name: str) -> None:
+    before = dict(vars(Flagged))
+    with HookManager(nn.Identity()) as hooks:
+        hooks.set(Flagged, name, 5)
+        assert getattr(Flagged, name) == 5
+    assert dict(vars(Flagged)) == before
+
+
+def test_set_on_other_objects() -> None:
+    parameter, slotted = nn.Parameter(torch.ones(2)), Slotted()
+    with HookManager(nn.Identity()) as hooks:
+        hooks.set(parameter, "requires_grad", False)
+        hooks.set(slotted, "flag", 2)
+        assert not parameter.requires_grad
+        assert slotted.flag == 2
+    assert parameter.requires_grad
+    assert slotted.flag == 1
+    assert vars(parameter) == {}
+
+
+class Fixed(nn.Module):
+    @property
+    def constant(self) -> int:
+        return 1
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "error"),
+    [(nn.Linear(2, 2), "weight", TypeError), (Fixed(), "constant", AttributeError)],
+    ids=["tensor for a parameter", "property"],
+)
+def test_what_cannot_be_set_is_left_as_it_is(owner: nn.Module, name: str, error: type[Exception]) -> None:
+    before = snapshot(owner)
+    hooks = HookManager(owner)
+    with pytest.raises(error):
+        hooks.set(owner, name, torch.zeros(2, 2))
+    hooks.undo()
+    assert snapshot(owner) == before
+
+
+def test_keep_gives_a_mapping_its_contents_back() -> None:
+    cache = {"kept": 1, "changed": 2, "taken": 3}
+    with HookManager(nn.Identity()) as hooks:
+        hooks.keep(cache)
+        cache.update(changed=0, new=4)
+        del cache["taken"]
+    assert list(cache.items()) == [("kept", 1), ("changed", 2), ("taken", 3)]
+
+
+def test_on_call_changes_nothing() -> None:
+    model, events = line(), []
+    with HookManager(model) as hooks:
+        hooks.on_call(
+            model[0],
+            lambda module, args, kwargs: events.append(("before", module, args, kwargs)),
+            lambda module, args, output: events.append(("after", module, args, output)),
+        )
+        output = model(X)
+    assert torch.equal(output, model(X))
+    assert [(event[0], event[1]) for event in events] == [("before", model[0]), ("after", model[0])]
+    assert events[0][2][0] is X
+    assert torch.equal(events[1][3], model[0](X))
+
+
+def test_enter_leaves_what_it_entered() -> None:
+    with HookManager(nn.Identity()) as hooks:
+        hooks.enter(torch.no_grad())
+        assert not torch.is_grad_enabled()
+    assert torch.is_grad_enabled()
+
+
+def fail_in_the_middle(model: nn.Module, error: type[BaseException]) -> None:
+    def fail(*_: Any) -> None:
+        raise error("in the middle")
+
+    with HookManager(model) as hooks:
+        hooks.tap("0", differentiable=True)
+        hooks.set(model[1], "inplace", True)
+        hooks.replace_forward("2", fail)
+        model(X)
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_everything_is_undone_when_the_model_raises(error: type[BaseException]) -> None:
+    model = line()
+    before = snapshot(model)
+    with pytest.raises(error, match="in the middle"):
+        fail_in_the_middle(model, error)
+    assert snapshot(model) == before
+
+
+def fail_to_tap(model: nn.Module) -> None:
+    with HookManager(model) as hooks:
+        hooks.tap("0")
+        hooks.tap("1", of="input")
+        hooks.tap("9")
+
+
+def test_everything_is_undone_when_a_registration_raises() -> None:
+    model = line()
+    before = snapshot(model)
+    with pytest.raises(LayerError):
+        fail_to_tap(model)
+    assert snapshot(model) == before
+
+
+def test_a_copy_of_the_model_is_not_recorded() -> None:
+    model = line()
+    with HookManager(model) as hooks:
+        taps = hooks.tap("0"), hooks.tap("2", of="input")
+        copy.deepcopy(model)(X)
+        assert [tap.records for tap in taps] == [[], []]
+        model(X)
+    assert [len(tap.records) for tap in taps] == [1, 1]
+
+
+def run(model: nn.Module, which: Any, gradient: bool = False, **options: Any) -> None:
+    with HookManager(model) as hooks:
+        tap = hooks.tap(which, **options)
+        output = model(X)
+        if gradient:
+            tap.gradients(output)
+        else:
+            assert tap.value is not None
+
+
+class Unused(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.spare, self.fresh = nn.Linear(3, 2), nn.Linear(3, 2), Constant()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.used(x) + 0 * self.fresh()[0]
+
+
+class Constant(nn.Module):
+    def forward(self) -> Tensor:
+        return torch.ones(2)
+
+
+class Aside(nn.Module):
+    """A module that runs but goes nowhere."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.used, self.aside = nn.Linear(3, 2), nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.aside(x)
+        return self.used(x)
+
+
+NOT_REACHED = (
+    "the score does not depend on layer 'aside', so it has no gradient there; "
+    "choose a layer between the picture and the score (ex.inspect() lists them)"
+)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda: run(nn.ModuleDict({"layer1": line(), "layer2": line()}), "layer3"),
+            "no layer named 'layer3' in ModuleDict (nearest: layer2, layer1, layer2.2); ex.inspect() lists the layers",
+        ),
+        (
+            lambda: run(line(), "features"),
+            "no layer named 'features' in Sequential (none is near); ex.inspect() lists the layers",
+        ),
+        (
+            lambda: run(line(), nn.Linear(1, 1)),
+            "this Linear is not part of the Sequential that was wrapped; "
+            "give a module of that model, or its dotted name",
+        ),
+        (
+            lambda: HookManager(line()).taps("blocks.*"),
+            "no layer of Sequential fits the pattern 'blocks.*'; ex.inspect() lists the layers",
+        ),
+        (
+            lambda: run(Unused(), "spare"),
+            "layer 'spare' did not run in this forward pass, so there is nothing to read; "
+            "choose a layer that the model calls (ex.inspect() lists them)",
+        ),
+        (
+            lambda: run(Twice(), "step"),
+            "layer 'step' ran 2 times in one forward pass; "
+            "read its records, in the order of the calls, instead of its one value",
+        ),
+        (lambda: run(Aside(), "aside", gradient=True, differentiable=True), NOT_REACHED),
+        (lambda: run(Aside().requires_grad_(False), "aside", gradient=True), NOT_REACHED),
+        (
+            lambda: run(Reads(lambda x: (x, x), (0, 1)), "parts"),
+            "layer 'parts' gives a tuple, not one tensor; "
+            "tap one part of it with select=0, select=1 or a key (select=None was given)",
+        ),
+        (
+            lambda: run(Reads(lambda x: (x, x), (0, 1)), "parts", select=7),
+            "layer 'parts' gives a tuple, not one tensor; "
+            "tap one part of it with select=0, select=1 or a key (select=7 was given)",
+        ),
+        (
+            lambda: run(Reads(lambda x: {"a": x, "b": x, "c": None}, ("a", "b")), "parts", select="c"),
+            "layer 'parts' gives a dict, not one tensor; "
+            "tap one part of it with select=0, select=1 or a key (select='c' was given)",
+        ),
+        (
+            lambda: run(nn.Sequential(Gives(lambda x: [x, x]), Gives(lambda xs: xs[0])), "1", of="input"),
+            "layer '1' receives a list, not one tensor; "
+            "tap one part of it with select=0, select=1 or a key (select=None was given)",
+        ),
+        (
+            lambda: run(nn.Sequential(Gives(lambda x: x.int())), "0", differentiable=True),
+            "layer '0' gives int32 numbers, which have no gradient",
+        ),
+        (
+            lambda: run(Unused(), "fresh", of="input"),
+            "layer 'fresh' was called without any input; tap its output instead",
+        ),
+        (
+            lambda: HookManager(line()).replace_parameter(nn.Linear(1, 1), "wieght", torch.zeros(1)),
+            "this Linear has no parameter named 'wieght' of its own (it has: weight, bias)",
+        ),
+    ],
+)
+def test_error(call: Any, message: str) -> None:
+    with pytest.raises(LayerError) as raised:
+        call()
+    assert str(raised.value) == message

@@ -1,0 +1,41 @@
+"""What the encoder tests share: small models that hide nothing, and the text of an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import timm
+import torch
+from oracles.helpers import perturb
+from torch import Tensor, nn
+
+from explainer import ExplainerError
+
+
+def message(call: Callable[[], Any]) -> str:
+    """The whole text of the error that a call raises."""
+    with pytest.raises(ExplainerError) as caught:
+        call()
+    return str(caught.value)
+
+
+def small(architecture: str | Callable[..., nn.Module] = "resnet18", **options: Any) -> nn.Module:
+    """A timm model, by name or class, with perturbed weights."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        if callable(architecture):
+            return perturb(architecture(**options))
+        return perturb(timm.create_model(architecture, pretrained=False, **options))
+
+
+def settled(model: nn.Module, run: Callable[[Tensor], Any], images: Tensor) -> nn.Module:
+    """Let the batch norms take over the statistics of some pictures: deep random networks fade out otherwise."""
+    for norm in model.modules():
+        if isinstance(norm, nn.modules.batchnorm._BatchNorm):
+            norm.train()
+            norm.momentum = 1
+    with torch.no_grad():
+        run(images)
+    return model.eval()
