@@ -72,8 +72,11 @@ class Geometry:
             LayerError: It does not exist, did not run, or holds no map.
         """
         step = self._steps.get(layer)
-        if step is not None and step.grid is not None and self._lies(step):
-            return step.grid
+        # Inside an attention, tokens lie on the picture; maps there are heads, which may pass for one.
+        if step is not None and step.grid is not None and self._fits(step):
+            outside = not self.probe.inside_attention(layer)
+            if outside or len(step.shape or ()) == 3:
+                return step.grid
         near = difflib.get_close_matches(layer, self.layers, n=3, cutoff=0.4) or list(self.layers[-3:])
         if step is None:
             reason = f"layer '{layer}' gives no single tensor in a forward pass, or does not exist"
@@ -111,13 +114,17 @@ class Geometry:
             )
         return self.blocks[len(self.blocks) - count :]
 
-    def _lies(self, step: Step) -> bool:
+    def _fits(self, step: Step) -> bool:
         # A module that runs twice (one activation used all over) has no one output to read.
-        once = self._runs[step.name] == 1
-        return step.grid is not None and once and bool(step.name) and not self.probe.inside_attention(step.name)
+        return step.grid is not None and self._runs[step.name] == 1 and bool(step.name)
+
+    def _lies(self, step: Step) -> bool:
+        return self._fits(step) and not self.probe.inside_attention(step.name)
 
     def _find_last(self) -> Choice | None:
         candidates = [step for step in self.probe.steps if self._lies(step)]
+        # A network that attends in its own forward, and is part of another, has everything inside.
+        candidates = candidates or [step for step in self.probe.steps if self._fits(step)]
         if not candidates:
             return None
         return _chosen(candidates[-1], "the last layer that still lies on the picture, before the model pools")

@@ -336,6 +336,40 @@ def test_a_layout_that_the_shape_does_not_tell() -> None:
     torch.testing.assert_close(ex.features(pictures), cells.permute(0, 3, 1, 2))
 
 
+def heads_of_as_many_tokens() -> Geometry:
+    """Its heads are 16 wide and there are 17 tokens: q and k look like square maps."""
+    return geometry_of(weightless("vit_tiny_patch16_224", qk_norm=True, **TINY))
+
+
+def test_layers_inside_an_attention() -> None:
+    found = heads_of_as_many_tokens()
+    assert not any(".attn" in layer for layer in found.layers)
+    for layer in ("blocks.1.attn", "blocks.1.attn.qkv", "blocks.1.attn.proj"):
+        assert found.grid(layer) == Grid(4, 4, "NLC", 1)
+
+
+class Pooling(nn.Module):
+    """A network that pools by attention in its own forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.act, self.head = nn.Conv2d(3, 8, 4, 4), nn.ReLU(), nn.Linear(8, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        cells = self.act(self.stem(x)).flatten(2).transpose(1, 2)[:, None]
+        return self.head(F.scaled_dot_product_attention(cells.mean(2, keepdim=True), cells, cells)[:, 0, 0])
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_a_network_that_attends_in_its_own_forward(depth: int) -> None:
+    model: nn.Module = Pooling()
+    for _ in range(depth):
+        model = nn.Sequential(model)
+    found = explainer.wrap(model, size=(32, 32)).encoder.geometry((32, 32))
+    assert found.last is not None
+    assert (found.last.layer, found.last.grid) == ("0." * depth + "act", Grid(8, 8, "NCHW"))
+
+
 def vit_of_two() -> Geometry:
     return geometry_of(weightless("vit_tiny_patch16_224", **TINY))
 
@@ -385,9 +419,9 @@ def vit_of_two() -> Geometry:
             "3 attention blocks were asked for, but this model has 2 over its patch tokens; ask for at most 2",
         ),
         (
-            lambda: vit_of_two().grid("blocks.0.attn.qkv"),
-            "layer 'blocks.0.attn.qkv' gives 17 x 192 per picture, which does not lie on the picture; "
-            "nearest layers that do: blocks.0.norm2, blocks.0.norm1, blocks.0",
+            lambda: heads_of_as_many_tokens().grid("blocks.0.attn.q_norm"),
+            "layer 'blocks.0.attn.q_norm' gives 4 x 17 x 16 per picture, which does not lie on the picture; "
+            "nearest layers that do: blocks.0.norm2, blocks.0.norm1, blocks.0.mlp.norm",
         ),
     ],
 )

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import gc
 import itertools
+import threading
 import tracemalloc
 import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -55,13 +57,14 @@ def lit(error: type[BaseException]) -> Iterator[None]:
 class CNN(nn.Module):
     def __init__(self) -> None:
         super().__init__()
+        first, second = nn.Conv2d(3, 8, 3, 2, 1), nn.Conv2d(8, 12, 3, 2, 1)
         self.body = nn.Sequential(
-            nn.Conv2d(3, 8, 3, 2, 1), nn.BatchNorm2d(8), nn.ReLU(inplace=True), Bomb(), nn.Conv2d(8, 12, 3, 2, 1)
+            first, nn.BatchNorm2d(8), nn.ReLU(inplace=True), Bomb(), second, nn.ReLU(inplace=True)
         )
         self.drop, self.head = nn.Dropout(0.3), nn.Linear(12, 5)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.drop(self.body(x).relu_().mean(dim=(2, 3))))
+        return self.head(self.drop(self.body(x).mean(dim=(2, 3))))
 
 
 def vit() -> nn.Module:
@@ -245,6 +248,27 @@ def test_the_pictures_are_left_alone() -> None:
     assert not images.requires_grad
 
 
+@pytest.mark.parametrize("shared", [True, False], ids=["one explainer", "an explainer each"])
+@pytest.mark.parametrize("kind", MODELS)
+def test_two_threads_explain_one_model(kind: str, shared: bool) -> None:
+    model = used(kind)
+    images = [random_images(2, SIDE, seed=seed) for seed in (0, 1)]
+    methods = ["gradcam", "cam", "gradcam"]
+    expected = [[wrap(kind, model)(each, TARGETS[kind], method=m).maps for m in methods] for each in images]
+    explainers = [wrap(kind, model)] * 2 if shared else [wrap(kind, model) for _ in range(2)]
+    start = threading.Barrier(2)
+
+    def explain(index: int) -> list[Tensor]:
+        start.wait(20)
+        return [explainers[index](images[index], TARGETS[kind], method=method).maps for method in methods]
+
+    with no_trace(model), ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(explain, range(2)))
+    for ours, theirs in zip(found, expected, strict=True):
+        for maps, other in zip(ours, theirs, strict=True):
+            torch.testing.assert_close(maps, other)
+
+
 def explain_many(kind: str, model: nn.Module, count: int) -> list[weakref.ref[Any]]:
     """Wrap a model again and again, each time for the next method that fits."""
     images = random_images(1, SIDE)
@@ -264,30 +288,30 @@ def living() -> tuple[int, int]:
     return sum(issubclass(kind, Tensor) for kind in kinds), len(kinds)
 
 
-@pytest.mark.parametrize("kind", MODELS)
-def test_a_hundred_explainers(kind: str) -> None:
+@pytest.mark.parametrize(("kind", "count"), [("cnn", 100), ("timm", 27), ("open_clip", 27)])
+def test_a_hundred_explainers(kind: str, count: int) -> None:
     model = used(kind)
     before = snapshot(model)
-    explain_many(kind, model, 20)  # what is made once for all is made now
+    explain_many(kind, model, 9)  # what is made once for all is made now
     tensors, objects = living()
-    encoders = explain_many(kind, model, 80)
+    encoders = explain_many(kind, model, count)
     assert living()[0] == tensors
-    assert living()[1] - objects < 80 + 20  # their weak references, and less than one object for each
+    assert living()[1] - objects < count + 20  # their weak references, and less than one object for each
     assert {gone() for gone in encoders} == {None}
     assert snapshot(model) == before
 
 
 def test_memory_stays() -> None:
     model = used("cnn")
-    explain_many("cnn", model, 6)
+    explain_many("cnn", model, 4)
     taken: list[int] = []
     tracemalloc.start()
-    for _ in range(4):
-        explain_many("cnn", model, 6)
+    for _ in range(3):
+        explain_many("cnn", model, 4)
         gc.collect()
         taken.append(tracemalloc.get_traced_memory()[0])
     tracemalloc.stop()
-    assert taken[-1] - taken[0] < 18 * 3_000, "an explainer that is kept takes more than ten times as much"
+    assert taken[-1] - taken[0] < 8 * 5_000, "something of every explainer is kept"
 
 
 @pytest.mark.parametrize("kind", MODELS)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import pytest
@@ -22,12 +24,22 @@ def message(call: Callable[[], Any]) -> str:
 
 
 def small(architecture: str | Callable[..., nn.Module] = "resnet18", **options: Any) -> nn.Module:
-    """A timm model, by name or class, with perturbed weights."""
+    """A timm model of one's own, by name or class, with perturbed weights."""
+    return copy.deepcopy(_built(architecture, tuple(options.items())))
+
+
+@lru_cache(maxsize=8)
+def _built(architecture: str | Callable[..., nn.Module], options: tuple[tuple[str, Any], ...]) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         if callable(architecture):
-            return perturb(architecture(**options))
-        return perturb(timm.create_model(architecture, pretrained=False, **options))
+            return perturb(architecture(**dict(options)))
+        return perturb(timm.create_model(architecture, pretrained=False, **dict(options)))
+
+
+def resnet(**options: Any) -> nn.Module:
+    """A ResNet of four blocks."""
+    return small("resnet18", layers=(1, 1, 1, 1), **options)
 
 
 def settled(model: nn.Module, run: Callable[[Tensor], Any], images: Tensor) -> nn.Module:

@@ -7,6 +7,7 @@ import json
 import logging
 import re
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -97,6 +98,7 @@ TOWERS: dict[str, tuple[Callable[[], nn.Module], int, str]] = {
 }
 
 
+@cache
 def tower(name: str) -> tuple[nn.Module, int, str]:
     make, size, kind = TOWERS[name]
     model = built(make)

@@ -18,12 +18,12 @@ import explainer
 from explainer.frame import Frame
 from explainer.pictures import open_picture, read
 
-from .common import message, small
+from .common import message, resnet
 
 
 @pytest.fixture(scope="module")
 def ex() -> explainer.Explainer:
-    return explainer.wrap(small(num_classes=4), size=(64, 64))
+    return explainer.wrap(resnet(num_classes=4), size=(64, 64))
 
 
 def noise(width: int = 50, height: int = 30) -> np.ndarray:
@@ -330,10 +330,10 @@ def test_tensors_of_another_floating_type(ex: explainer.Explainer, dtype: torch.
 
 
 def test_tensors_follow_the_model_to_its_device_and_type() -> None:
-    half = explainer.wrap(small(num_classes=4).bfloat16())
+    half = explainer.wrap(resnet(num_classes=4).bfloat16())
     assert read(random_images(1, 64), half.encoder).images.dtype == torch.bfloat16
     assert read(Image.fromarray(noise()), half.encoder).images.dtype == torch.bfloat16
-    elsewhere = explainer.wrap(small(num_classes=4))
+    elsewhere = explainer.wrap(resnet(num_classes=4))
     elsewhere.encoder.model.to("meta")
     assert read(random_images(1, 64), elsewhere.encoder).images.device.type == "meta"
     assert read(Image.fromarray(noise()), elsewhere.encoder).images.device.type == "meta"

@@ -15,6 +15,7 @@ from open_clip.transform import PreprocessCfg, image_transform_v2
 from PIL import Image
 from torch import nn
 
+from explainer.pictures import PictureError
 from explainer.preprocess import Preprocess
 from explainer_plugins.open_clip.encoder import preprocess_of as open_clip_preprocess
 from explainer_plugins.timm.encoder import preprocess_of as timm_preprocess
@@ -265,6 +266,20 @@ def test_padding_has_the_colour_of_the_config() -> None:
 def test_any_mode_is_read_as_rgb(mode: str) -> None:
     own, given = Preprocess((32, 32)), picture((40, 30)).convert(mode)
     assert torch.equal(own(given), own(given.convert("RGB")))
+
+
+@pytest.mark.parametrize("shape", [(1, 60000), (60000, 1)])
+def test_a_picture_that_would_fill_the_memory(shape: tuple[int, int]) -> None:
+    """A crop scales the shorter side to the input's, whatever that makes of the longer one."""
+    line = Image.new("RGB", shape)
+    width, height = (224 if side == 1 else 224 * 60000 for side in shape)
+    with pytest.raises(PictureError) as caught:
+        Preprocess((224, 224))(line)
+    assert str(caught.value) == (
+        f"a picture {shape[0]} wide and {shape[1]} high would be scaled to {width} x {height} before its middle is cut "
+        "out; cut it yourself first"
+    )
+    assert Preprocess((224, 224), fit="squash")(line).shape == (3, 224, 224)
 
 
 @pytest.mark.parametrize("shape", [(1000, 1), (1, 1000), (5000, 3)])

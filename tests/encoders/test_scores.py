@@ -14,14 +14,14 @@ import explainer
 from explainer.score import Answer
 from explainer.target import Targets, parse
 
-from .common import message, small
+from .common import message, resnet
 
 CLASSES = [3, 0, 5]
 
 
 @pytest.fixture(scope="module")
 def classifier() -> explainer.Explainer:
-    return explainer.wrap(small(num_classes=7))
+    return explainer.wrap(resnet(num_classes=7))
 
 
 @pytest.fixture(scope="module")
@@ -101,6 +101,14 @@ def test_a_direction_over_several_classes_has_no_probability(classifier: explain
     one_hot = torch.eye(7)[3]
     e = classifier(random_images(1, 64), one_hot, score="prob")
     assert torch.equal(e.maps, classifier(random_images(1, 64), 3, score="prob").maps)
+
+
+def test_the_only_class_has_no_probability() -> None:
+    ex = explainer.wrap(resnet(num_classes=1))
+    for score in ("prob", "log_prob"):
+        assert message(lambda score=score: ex(random_images(1, 64), 0, method="gradcam", score=score)) == (
+            "the probability of the only class of timm:resnet18 is always 1; explain it with score='logit'"
+        )
 
 
 def test_logit_of_a_clip_is_the_cosine(clips: explainer.Explainer) -> None:

@@ -13,14 +13,14 @@ from oracles.helpers import FakeTokenizer, clip_model, random_directions, random
 import explainer
 from explainer.target import Target, Targets
 
-from .common import message, small
+from .common import message, resnet, settled
 
 IMAGES = random_images(2, 64)
 
 
 @pytest.fixture(scope="module")
 def imagenet() -> explainer.Explainer:
-    return explainer.wrap(small())
+    return explainer.wrap(resnet())
 
 
 @pytest.fixture(scope="module")
@@ -160,9 +160,9 @@ def test_templates_on_a_classifier(imagenet: explainer.Explainer) -> None:
 
 
 def test_the_top_class_of_each_picture() -> None:
-    model = small(num_classes=4)
+    model, images = resnet(num_classes=4), random_images(6, 48)
+    settled(model, model, images)
     ex = explainer.wrap(model, classes=["cat", "dog", "bus", "dog"])
-    images = random_images(6, 48)
     with torch.no_grad():
         top = model(images).argmax(dim=1).tolist()
     assert len(set(top)) > 1

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 import explainer
 from explainer_plugins.timm import load
 
-from .common import message, settled, small
+from .common import message, resnet, settled, small
 
 
 def vit(**options: Any) -> nn.Module:
@@ -329,7 +329,7 @@ def test_a_vit_that_went_to_another_size_and_back_is_bit_identical() -> None:
 
 @pytest.mark.parametrize("size", [(224, 224), (336, 448), (100, 61), (33, 40)])
 def test_a_convolutional_network_takes_any_size(size: tuple[int, int]) -> None:
-    model = small(num_classes=4)
+    model = resnet(num_classes=4)
     ex, images = explainer.wrap(model), random_images(2, *size)
     with torch.no_grad():
         assert torch.equal(output(ex, images), model(images))
@@ -420,7 +420,7 @@ HEADS: dict[str, tuple[str | Callable[..., nn.Module], dict[str, Any], int, str]
     "fc_norm": ("vit_tiny_patch16_224", {**VIT, "global_pool": "avg"}, 32, "neither"),
     "fc_norm of eva": ("eva02_tiny_patch14_224", {**EVA, "img_size": 28}, 28, "neither"),
     "convolution and activation after pooling": ("mobilenetv3_small_050", {}, 64, "neither"),
-    "hidden layer": (timm.models.vgg.VGG, {"cfg": [16, "M", "M", "M"], "mlp_ratio": 0.02}, 64, "neither"),
+    "hidden layer": (timm.models.vgg.VGG, {"cfg": (16, "M", "M", "M"), "mlp_ratio": 0.02}, 64, "neither"),
     "attention pooling": ("vit_base_patch16_siglip_224", VIT, 32, "neither"),
     "maximum": ("resnet18", {"global_pool": "max"}, 64, "neither"),
     "average and maximum": ("resnet18", {"global_pool": "avgmax"}, 64, "neither"),

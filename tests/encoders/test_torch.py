@@ -376,6 +376,24 @@ def test_tokens_that_are_averaged_are_read_behind_the_last_norm() -> None:
         assert torch.allclose(maps.mean(dim=(2, 3)) + model[0].head.bias, model(images), atol=1e-5)
 
 
+def test_a_model_that_cuts_its_own_graph_can_still_be_read() -> None:
+    class Cut(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = small("vit_tiny_patch16_224", img_size=32, depth=1, embed_dim=48, num_heads=3, num_classes=5)
+
+        @torch.no_grad()
+        def forward(self, images: Tensor) -> Tensor:
+            return self.model(images)
+
+    ex = explainer.wrap(Cut(), size=SIZE)
+    assert ex.encoder.gradient_map(IMAGES).layer == ex.encoder.last_map(IMAGES).layer == "model.norm"
+    assert message(lambda: ex(IMAGES, 1, method="gradcam")) == (
+        "the score does not depend on layer 'model.norm', so it has no gradient there; choose a layer between the "
+        "picture and the score (ex.inspect() lists them)"
+    )
+
+
 def test_finding_out_leaves_no_trace() -> None:
     model = fresh(lambda: torchvision.models.VisionTransformer(32, 8, 2, 3, 48, 96, num_classes=5)).train()
     next(model.parameters()).requires_grad_(False)

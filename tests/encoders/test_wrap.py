@@ -16,11 +16,11 @@ from explainer.selection import select
 from explainer_plugins.cam import GradCAM
 from explainer_registry import Selected
 
-from .common import message, small
+from .common import message, resnet
 
 
 def classifier() -> nn.Module:
-    return small(num_classes=4)
+    return resnet(num_classes=4)
 
 
 class Own(nn.Module):
@@ -307,6 +307,31 @@ def test_a_method_that_gives_something_else_than_maps(monkeypatch: pytest.Monkey
     assert message(lambda: ex(random_images(2, 64), [1, 2, 3], method="cam")) == (
         f"method 'cam' has to give maps [2, 3, h, w], one for each picture and target; it gave {got}"
     )
+
+
+def test_wrapping_inside_inference_mode() -> None:
+    """Weights that are made there without further ado could never be differentiated through."""
+    images = random_images(1, 64)
+    with torch.inference_mode():
+        ex = explainer.wrap("timm:resnet18", pretrained=False)
+        inside = ex(images, 1, method="gradcam")
+    assert not any(p.is_inference() for p in ex.encoder.model.parameters())
+    assert torch.equal(ex(images, 1, method="gradcam").maps, inside.maps)
+
+
+@pytest.mark.parametrize("make", [classifier, Own, lambda: clip_model("small")])
+def test_other_defaults_of_torch_do_not_matter(make: Any) -> None:
+    model, images = make().eval(), random_images(1, 32)
+    targets = torch.eye(48)[:2] if hasattr(model, "visual") else [1, 2]
+    expected = explainer.wrap(model)(images, targets).maps
+    try:
+        torch.set_default_dtype(torch.float64)
+        torch.set_default_device("meta")
+        found = explainer.wrap(model)(images, targets).maps
+    finally:
+        torch.set_default_device(None)
+        torch.set_default_dtype(torch.float32)
+    assert torch.allclose(found, expected, atol=1e-5)
 
 
 def test_two_explainers_of_one_model_do_not_disturb_each_other() -> None:

@@ -90,7 +90,8 @@ def random_directions(count: int, width: int, seed: int = 0) -> Tensor:
 
 def built(make: Callable[[], nn.Module], seed: int = 0) -> nn.Module:
     """A model built and perturbed from a seed, leaving the global generator as it was."""
-    with torch.random.fork_rng(devices=[]):
+    # Built models are shared between tests, so the mode of the one that comes first must not stay in them.
+    with torch.random.fork_rng(devices=[]), torch.inference_mode(False):
         torch.manual_seed(seed)
         return perturb(make(), seed)
 
