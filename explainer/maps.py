@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+import torch
 from torch import Tensor
 
-from explainer.attention import Rule
+from explainer.attention import AttentionCall, Rule
 from explainer.encoder import Encoder
+from explainer.hooks import LayerError
 from explainer.intercept import intercept
 from explainer.layout import Grid
 from explainer.target import Targets
@@ -52,6 +54,49 @@ def measured_map(
     return cells_to_maps(values, last.grid)
 
 
+def anchored_attention(
+    encoder: Encoder, images: Tensor, targets: Targets, block: str, point: tuple[float, float] | None = None
+) -> tuple[AttentionCall, Tensor, Grid]:
+    """Run the model once and read one attention, together with the patches whose attention is wanted.
+
+    Args:
+        encoder: Needs attention; without a point, a readout.
+        images: [B, 3, H, W].
+        targets: The targets of the call; they learn what the model said.
+        block: Path of a dense attention.
+        point: The anchor as (x, y) in [0, 1] of the model's input; None for the patch most similar to each
+            target.
+
+    Returns:
+        The attention, the anchors as tokens [B, T], and the grid that the patch tokens lie on.
+
+    Raises:
+        LayerError: The point is not on the picture.
+    """
+    last = encoder.last_map(images)
+    with encoder.session() as hooks:
+        attention = intercept(hooks, only={block}, owners={block})
+        tap = hooks.tap(last.layer)
+        targets.scores(encoder.forward(images, hooks))
+        cells = last.grid.to_columns(tap.value)
+        anchors = _anchors(point, encoder, cells, last.grid, targets)
+    return attention.calls[-1], anchors + last.grid.prefix, last.grid
+
+
 def cells_to_maps(values: Tensor, grid: Grid) -> Tensor:
     """Lay values [..., rows*columns] on their grid: [..., rows, columns]."""
     return values.reshape(*values.shape[:-1], grid.height, grid.width)
+
+
+def _anchors(
+    point: tuple[float, float] | None, encoder: Encoder, cells: Tensor, grid: Grid, targets: Targets
+) -> Tensor:
+    if point is None:
+        return encoder.needed_readout.similarities(cells, targets.directions).argmax(dim=-1)
+    x, y = point
+    if not (0 <= x <= 1 and 0 <= y <= 1):
+        raise LayerError(
+            f"the anchor point ({x:g}, {y:g}) is not on the picture: x and y are shares of the model's input, from "
+            "0 (left, top) to 1 (right, bottom)"
+        )
+    return torch.full((cells.shape[0], len(targets)), grid.cell_at(x, y), device=cells.device)

@@ -10,10 +10,8 @@ from torch import Tensor
 
 from explainer.attention import AttentionCall, rows_of
 from explainer.encoder import Encoder, image_size
-from explainer.hooks import LayerError
-from explainer.intercept import intercept
 from explainer.layout import Grid
-from explainer.maps import cells_to_maps
+from explainer.maps import anchored_attention, cells_to_maps
 from explainer.target import Targets
 
 if TYPE_CHECKING:
@@ -64,46 +62,9 @@ def attention_map(config: AttentionMap, encoder: Encoder, images: Tensor, target
         LayerError: There is no such block.
     """
     block = encoder.geometry(image_size(images)).block(config.block)
-    last = encoder.last_map(images)
-    with encoder.session() as hooks:
-        attention = intercept(hooks, only={block.name}, owners={block.name})
-        tap = hooks.tap(last.layer)
-        targets.scores(encoder.forward(images, hooks))
-        cells = last.grid.to_columns(tap.value)
-        anchors = find_anchors(config.point, encoder, cells, last.grid, targets)
-    call = attention.calls[-1]
+    call, anchors, grid = anchored_attention(encoder, images, targets, block.name, config.point)
     first, second, bias = pair(call)
-    rows = rows_of(first, second, call.scale, bias, anchors + last.grid.prefix)
-    return maps_of_rows(rows, config.heads, last.grid, targets)
-
-
-def find_anchors(
-    point: tuple[float, float] | None, encoder: Encoder, cells: Tensor, grid: Grid, targets: Targets
-) -> Tensor:
-    """Choose the patch whose attention is shown.
-
-    Args:
-        point: (x, y) in [0, 1] of the model's input; None for the patch most similar to the target.
-        encoder: Its readout measures the similarity.
-        cells: [B, N, C] of the last map.
-        grid: The grid of the cells.
-        targets: T targets.
-
-    Returns:
-        [B, T], indices of cells.
-
-    Raises:
-        LayerError: The point is not on the picture.
-    """
-    if point is None:
-        return encoder.needed_readout.similarities(cells, targets.directions).argmax(dim=-1)
-    x, y = point
-    if not (0 <= x <= 1 and 0 <= y <= 1):
-        raise LayerError(
-            f"the anchor point ({x:g}, {y:g}) is not on the picture: x and y are shares of the model's input, from "
-            "0 (left, top) to 1 (right, bottom)"
-        )
-    return torch.full((cells.shape[0], len(targets)), grid.cell_at(x, y), device=cells.device)
+    return maps_of_rows(rows_of(first, second, call.scale, bias, anchors), config.heads, grid, targets)
 
 
 def maps_of_rows(rows: Tensor, heads: str, grid: Grid, targets: Targets) -> Tensor:

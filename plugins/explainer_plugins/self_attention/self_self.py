@@ -9,8 +9,7 @@ from torch import Tensor
 
 from explainer.attention import AttentionCall, rows_of
 from explainer.encoder import Encoder, image_size
-from explainer.intercept import intercept
-from explainer.maps import cells_to_maps, measured_map
+from explainer.maps import anchored_attention, cells_to_maps, measured_map
 from explainer.target import Targets
 from explainer_plugins.self_attention.self_attention import adaptive_temperature, self_self, sharpen, starts
 
@@ -48,18 +47,11 @@ def run(config: SelfSelf, encoder: Encoder, images: Tensor, targets: Targets) ->
 
 def _map(config: SelfSelf, encoder: Encoder, images: Tensor, targets: Targets) -> Tensor:
     block = encoder.geometry(image_size(images)).last_blocks(config.depth)[0]
-    last = encoder.last_map(images)
-    with encoder.session() as hooks:
-        attention = intercept(hooks, only={block.name}, owners={block.name})
-        tap = hooks.tap(last.layer)
-        targets.scores(encoder.forward(images, hooks))
-        cells = last.grid.to_columns(tap.value)
-        anchors = encoder.needed_readout.similarities(cells, targets.directions).argmax(dim=-1)
-    call = attention.calls[-1]
+    call, anchors, grid = anchored_attention(encoder, images, targets, block.name)
     factor = adaptive_temperature(call) if config.temperature is None else config.temperature
     rows: list[Tensor] = []
     for tokens in starts(call, config.start):
         sharpened = sharpen(tokens, factor, config.iterations)
-        rows.append(rows_of(sharpened, sharpened, factor, None, anchors + last.grid.prefix))
-    weights = torch.stack(rows).mean(dim=(0, 2))[..., last.grid.prefix :]
-    return cells_to_maps(weights.float(), last.grid)
+        rows.append(rows_of(sharpened, sharpened, factor, None, anchors))
+    weights = torch.stack(rows).mean(dim=(0, 2))[..., grid.prefix :]
+    return cells_to_maps(weights.float(), grid)
