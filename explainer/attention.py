@@ -35,7 +35,7 @@ class AttentionCall:
         output: [B, H, N, e], what the model went on with.
         recorded_weights: The weights that the model's output was really computed from, where asked for.
         tape: How the output travelled on to the residual stream, where asked for.
-        sequence_first: Whether the model's residual stream is [N, B, C]; everything here is [B, N, C].
+        sequence_first: Whether the module takes [N, B, C]; everything here is [B, N, C].
     """
 
     name: str
@@ -91,7 +91,9 @@ class AttentionCall:
         return self._batch_first(self._closed_tape().replay(heads))
 
     def _batch_first(self, stream: Tensor) -> Tensor:
-        return stream.transpose(0, 1) if self.sequence_first else stream
+        # A block may turn its stream only for the attention: then it has B in front already.
+        turned = tuple(stream.shape[:2]) == (self.query.shape[2], self.query.shape[0])
+        return stream.transpose(0, 1) if self.sequence_first and turned else stream
 
     def _closed_tape(self) -> Tape:
         if self.tape is None or not self.tape.closed:

@@ -67,6 +67,8 @@ class JointEmbedding(Encoder):
                 f"{self.name} was wrapped without a tokenizer, so it cannot read '{groups[0][0]}'; "
                 "use wrap(model, tokenizer=...), or give a direction tensor"
             )
+        if templates is not None and not groups:
+            raise TargetError("templates are for prompts, and only directions were asked; leave the templates out")
         rows = iter(self.companion.directions(groups, templates) if self.companion and groups else ())
         resolved: list[Target] = []
         for target in targets:

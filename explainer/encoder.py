@@ -19,7 +19,7 @@ from explainer.hooks import HookManager, LayerError
 from explainer.layout import Layout
 from explainer.positions import Interpolation
 from explainer.preprocess import Preprocess
-from explainer.probe import Forward, Probe, probe
+from explainer.probe import Forward, Probe, entrance, probe
 from explainer.readout import Readout
 from explainer.session import session
 from explainer.target import Target
@@ -161,12 +161,12 @@ class Encoder(ABC):
     @property
     def dtype(self) -> torch.dtype:
         """The floating-point type that the model computes in."""
-        return next((p.dtype for p in self.model.parameters() if p.is_floating_point()), torch.float32)
+        return entrance(self.model).dtype
 
     @property
     def device(self) -> torch.device:
         """Where the model's weights lie."""
-        return next((p.device for p in self.model.parameters()), torch.device("cpu"))
+        return entrance(self.model).device
 
     def frame(self, picture: Image.Image) -> Frame:
         """Say which part of a picture the model sees."""

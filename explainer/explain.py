@@ -173,7 +173,7 @@ class Explainer:
             raise ConfigError(
                 f"a score is a name ({', '.join(registry().scores)}) or a function of an Answer; got {shown(score)}"
             )
-        if name != "logit" and "gradient" not in spec.needs:
+        if (callable(score) or name != "logit") and "gradient" not in spec.needs:
             raise MethodError(
                 f"method '{spec.name}' takes no gradient, so score='{name}' would change nothing; leave the score "
                 "out, or use a method that does, such as gradcam"

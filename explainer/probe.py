@@ -135,8 +135,20 @@ def probe(model: nn.Module, forward: Forward, size: tuple[int, int]) -> Probe:
 
 
 def _example(model: nn.Module, size: tuple[int, int]) -> Tensor:
-    parameter = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(0))
-    return torch.zeros(BATCH, 3, *size, dtype=parameter.dtype, device=parameter.device)
+    like = entrance(model)
+    return torch.zeros(BATCH, 3, *size, dtype=like.dtype, device=like.device)
+
+
+def entrance(model: nn.Module) -> Tensor:
+    """Return a weight of the type and on the device that a model takes pictures in.
+
+    Args:
+        model: Where it holds weights of several types, the first convolution or linear layer tells: norms,
+            tokens and positions may be kept in another type.
+    """
+    layers = (m.weight for m in model.modules() if isinstance(m, (nn.Conv2d, nn.Linear)))
+    weights = (p for p in (*layers, *model.parameters()) if p.is_floating_point())
+    return next(weights, torch.zeros(0))
 
 
 def _hollow(model: nn.Module, fake: FakeTensorMode) -> nn.Module:

@@ -187,6 +187,7 @@ def parse(given: Any, encoder: Encoder, templates: str | Sequence[str] | None) -
                 f"{encoder.name} has no classes, so there is no top class to explain; "
                 "say what to look for, such as ex(picture, ['a bus'])"
             )
+        encoder.resolve((), templates)  # which refuses templates, as with any other target
         return None
     entries = _entries(given)
     if not entries:

@@ -28,7 +28,7 @@ class OpenClipEncoder(JointEmbedding):
     def call(
         self, model: nn.Module, images: Tensor, hooks: HookManager, positions: Interpolation = "bicubic_antialias"
     ) -> Tensor:
-        """Run the picture tower: [B, 3, H, W] to embeddings [B, D], not normalised."""
+        """Run the picture tower: [B, 3, H, W] to embeddings [B, D], of whatever length the model gives them."""
         clip = cast("Any", model)
         resize(clip.visual, image_size(images), hooks, positions, self.name)
         return clip.encode_image(images)

@@ -68,7 +68,7 @@ def build(config: Timm) -> TimmEncoder:
         weights=loaded.weights,
         warnings=loaded.warnings,
         class_token_pooled=pools_class_token(model),
-        classes=config.classes or imagenet_names(model),
+        classes=config.classes or class_names(model),
         count=_class_count(model, name),
     )
     encoder.readout = head_readout(model, encoder.geometry(encoder.preprocess.size))
@@ -123,16 +123,25 @@ def built_size(model: nn.Module) -> tuple[int, int] | None:
     return next((tuple(size) for size in sizes if size), None)
 
 
-def imagenet_names(model: nn.Module) -> Sequence[str] | None:
-    """Return the class names of a model trained on a subset of ImageNet, or None."""
+def class_names(model: nn.Module) -> Sequence[str] | None:
+    """Return the class names of a model trained on a subset of ImageNet, or those that it carries itself.
+
+    Args:
+        model: A timm model.
+
+    Returns:
+        One name for each class, or None where they are not known.
+    """
     cfg: dict[str, Any] = getattr(model, "pretrained_cfg", None) or {}
     subset = infer_imagenet_subset(cfg)
-    if subset is None:
-        return None
-    info = ImageNetInfo(subset)
-    if info.num_classes() != getattr(model, "num_classes", None):
-        return None
-    return [info.index_to_description(index) for index in range(info.num_classes())]
+    if subset is not None:
+        info = ImageNetInfo(subset)
+        names = [info.index_to_description(index) or f"class {index}" for index in range(info.num_classes())]
+    else:
+        described: dict[str, str] = cfg.get("label_descriptions") or {}
+        labels: list[str] = list(cfg.get("label_names") or ())
+        names = [described.get(label, label) for label in labels]
+    return names if names and len(names) == getattr(model, "num_classes", None) else None
 
 
 def pools_class_token(model: nn.Module) -> bool:

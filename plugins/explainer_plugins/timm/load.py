@@ -66,7 +66,17 @@ def load(config: Timm, source: str) -> Loaded:
         return Loaded(model, config.checkpoint)
     if published:
         cfg: dict[str, Any] = getattr(model, "pretrained_cfg", None) or {}
-        return Loaded(model, source if ":" in source else cfg.get("tag") or source)
+        weights, own = source if ":" in source else cfg.get("tag") or source, cfg.get("num_classes")
+        if config.num_classes in (None, own):
+            return Loaded(model, weights)
+        return Loaded(
+            model,
+            weights,
+            (
+                f"the classifier of timm:{source} is random: its published weights are for {own} classes, not "
+                f"{config.num_classes}, so its maps mean nothing",
+            ),
+        )
     warning = f"the weights of timm:{source} are random: no published weights were loaded, so its maps mean nothing"
     return Loaded(model, "random", (warning,))
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from explainer.geometry import Geometry
 from explainer.layout import Grid, Layout
+from explainer.probe import entrance
 from explainer.readout import Readout, agree
 from explainer.session import session
 
@@ -135,7 +136,7 @@ def _random_cells(features: Geometry, model: nn.Module, count: int) -> Tensor:
     assert features.last is not None  # noqa: S101  only called where there is a last map
     generator = torch.Generator().manual_seed(0)
     cells = torch.randn(1, count, features.last.channels, generator=generator, device="cpu")
-    return cells.to(next(model.parameters()))
+    return cells.to(entrance(model))
 
 
 def _classifier_rows(model: nn.Module) -> Callable[[], Tensor] | None:

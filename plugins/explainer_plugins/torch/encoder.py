@@ -16,7 +16,7 @@ from explainer.hooks import HookManager, LayerError, Tap
 from explainer.layout import Grid
 from explainer.positions import Interpolation
 from explainer.preprocess import Preprocess
-from explainer.probe import Probe
+from explainer.probe import Probe, entrance
 from explainer.readout import Readout, agree
 from explainer.session import session
 
@@ -130,8 +130,7 @@ def read_head(model: nn.Module, last: Choice, seen: Probe) -> Reading:
         seen: What is known of it.
     """
     noise = torch.Generator().manual_seed(0)
-    parameter = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros(0))
-    images = torch.randn(1, 3, *seen.size, generator=noise, device="cpu").to(parameter)
+    images = torch.randn(1, 3, *seen.size, generator=noise, device="cpu").to(entrance(model))
     with session(model) as hooks:
         tap = hooks.tap(last.layer, differentiable=True)
         logits = logits_of(model(images))
