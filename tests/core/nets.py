@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from explainer.session import session
+
+X = torch.tensor([[1.0, -2.0, 0.5], [0.3, 0.2, -1.0]])
+"""Two inputs of `line`."""
+
+
+def line() -> nn.Sequential:
+    """Three numbers to two."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
 
 
 class Shared(nn.Module):
@@ -93,3 +105,44 @@ def _fixed(value: Any) -> Any:
     if isinstance(value, (set, list, tuple)):
         return [type(value).__name__, *map(id, value)]
     return value if isinstance(value, (bool, int, float, str, type(None))) else id(value)
+
+
+def network() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3),
+        nn.BatchNorm2d(4),
+        nn.ReLU(inplace=True),
+        nn.Dropout(0.5),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(4, 5),
+    )
+
+
+def pictures() -> Tensor:
+    return torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))
+
+
+def gradients(model: nn.Module, images: Tensor, layer: str = "1") -> Tensor:
+    with session(model) as hooks:
+        tap = hooks.tap(layer, differentiable=True)
+        return tap.gradients(model(images))
+
+
+def expected_gradients(model: nn.Module, images: Tensor) -> Tensor:
+    """Gradients behind the norm of `network`, by hand on a copy in evaluation mode."""
+    copied = copy.deepcopy(model).eval()
+    with torch.inference_mode(False), torch.enable_grad():
+        value = copied[:2](images.clone()).detach().requires_grad_()
+        output = copied[6](value.relu().mean(dim=(2, 3)))
+        return torch.stack([torch.autograd.grad(output[:, t].sum(), value, retain_graph=True)[0] for t in range(5)])
+
+
+class Outer(nn.Module):
+    def __init__(self, body: nn.Module) -> None:
+        super().__init__()
+        self.body = body
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.body(x)

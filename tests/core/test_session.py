@@ -1,14 +1,13 @@
 """A session: the state that a model is held in while it is looked at, and that it is left as it was found.
 
-Small convolutional networks, a ViT of timm and a CLIP of open_clip with checkpointing switched on, compiled
-modules with the "eager" backend.
+Small convolutional networks; a ViT and a ResNet of timm and a CLIP of open_clip with checkpointing switched on;
+LeViT, which keeps a table of its weights.
 """
 
 from __future__ import annotations
 
 import copy
 import gc
-import threading
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -19,43 +18,10 @@ import timm
 import torch
 from oracles.helpers import CLIPS, built
 from torch import Tensor, nn
-from torch._dynamo import eval_frame
 
-from core.nets import layers, snapshot
+from core.nets import Outer, expected_gradients, gradients, layers, network, pictures, snapshot
 from explainer.session import session
 from explainer_registry import ExplainerError
-
-
-def network() -> nn.Sequential:
-    torch.manual_seed(0)
-    return nn.Sequential(
-        nn.Conv2d(3, 4, 3),
-        nn.BatchNorm2d(4),
-        nn.ReLU(inplace=True),
-        nn.Dropout(0.5),
-        nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(),
-        nn.Linear(4, 5),
-    )
-
-
-def pictures() -> Tensor:
-    return torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))
-
-
-def gradients(model: nn.Module, images: Tensor, layer: str = "1") -> Tensor:
-    with session(model) as hooks:
-        tap = hooks.tap(layer, differentiable=True)
-        return tap.gradients(model(images))
-
-
-def expected_gradients(model: nn.Module, images: Tensor) -> Tensor:
-    """Gradients behind the norm of `network`, by hand on a copy in evaluation mode."""
-    copied = copy.deepcopy(model).eval()
-    with torch.inference_mode(False), torch.enable_grad():
-        value = copied[:2](images.clone()).detach().requires_grad_()
-        output = copied[6](value.relu().mean(dim=(2, 3)))
-        return torch.stack([torch.autograd.grad(output[:, t].sum(), value, retain_graph=True)[0] for t in range(5)])
 
 
 def test_modes_are_restored_module_by_module() -> None:
@@ -242,149 +208,6 @@ def test_levit_in_training_is_not_left_with_a_stale_cache() -> None:
     with session(model):
         model(images)
     assert snapshot(model) == before
-
-
-class Outer(nn.Module):
-    def __init__(self, body: nn.Module) -> None:
-        super().__init__()
-        self.body = body
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.body(x)
-
-
-def in_place(model: nn.Module) -> nn.Module:
-    model.compile(backend="eager")
-    return model
-
-
-def shell(model: nn.Module) -> nn.Module:
-    return torch.compile(model, backend="eager")
-
-
-COMPILED: dict[str, tuple[Callable[[nn.Module], nn.Module], str]] = {
-    "shell": (shell, "_orig_mod.1"),
-    "in place": (in_place, "1"),
-    "a compiled part": (lambda model: Outer(shell(model)), "body._orig_mod.1"),
-    "a part compiled in place": (lambda model: Outer(in_place(model)), "body.1"),
-}
-
-
-@pytest.mark.parametrize("warm", [False, True], ids=["before its first run", "after its first run"])
-@pytest.mark.parametrize("how", COMPILED)
-def test_compiled(how: str, warm: bool) -> None:
-    plain = network()
-    expected, output = expected_gradients(plain, pictures()), copy.deepcopy(plain).eval()(pictures())
-    wrap, layer = COMPILED[how]
-    model = wrap(plain)
-    if warm:
-        model.eval()(pictures())
-        model.train()
-    before = snapshot(plain)
-    found = gradients(model, pictures(), layer)
-    torch.testing.assert_close(found, expected)
-    assert snapshot(plain) == before
-    assert eval_frame._stance.stance == "default"
-    torch.testing.assert_close(model.eval()(pictures()), output)
-
-
-@pytest.mark.parametrize("warm", [False, True])
-def test_a_module_inside_a_compiled_one(warm: bool) -> None:
-    inner = network()
-    expected = expected_gradients(inner, pictures())
-    outer = shell(Outer(inner)).eval()
-    if warm:
-        outer(pictures())
-    torch.testing.assert_close(gradients(inner, pictures()), expected)
-    torch.testing.assert_close(outer(pictures()), inner(pictures()))
-
-
-def test_flags_behind_a_compiled_shell_are_restored() -> None:
-    inner = network()
-    inner.grad_checkpointing = True
-    with session(Outer(shell(inner))):
-        assert inner.grad_checkpointing is False
-    assert inner.grad_checkpointing is True
-
-
-def test_sessions_of_two_compiled_models_overlap() -> None:
-    steps = [threading.Event() for _ in range(3)]
-    stances: list[str] = []
-
-    def first() -> None:
-        with session(shell(network())):
-            steps[0].set()
-            assert steps[1].wait(20)
-        stances.append(eval_frame._stance.stance)
-        steps[2].set()
-
-    def second() -> None:
-        assert steps[0].wait(20)
-        with session(shell(network())):
-            steps[1].set()
-            assert steps[2].wait(20)
-
-    together(first, second)
-    assert stances == ["force_eager"]
-    assert eval_frame._stance.stance == "default"
-
-
-def together(*actions: Callable[[], None]) -> None:
-    raised: list[BaseException] = []
-
-    def guarded(action: Callable[[], None]) -> None:
-        try:
-            action()
-        except BaseException as error:
-            raised.append(error)
-
-    threads = [threading.Thread(target=guarded, args=(action,)) for action in actions]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert not any(thread.is_alive() for thread in threads)
-    assert raised == []
-
-
-def test_two_threads_and_one_model() -> None:
-    model = network()
-    images = [pictures(), pictures().flip(3)]
-    expected = [expected_gradients(model, each) for each in images]
-    before, found = snapshot(model), [[], []]
-    start = threading.Barrier(2)
-
-    def explain(index: int) -> None:
-        start.wait(20)
-        for _ in range(20):
-            found[index].append(gradients(model, images[index]))
-
-    together(lambda: explain(0), lambda: explain(1))
-    for index in (0, 1):
-        assert len(found[index]) == 20
-        for each in found[index]:
-            torch.testing.assert_close(each, expected[index])
-    assert snapshot(model) == before
-
-
-def test_a_second_thread_waits() -> None:
-    model, inside, order = network(), threading.Event(), []
-
-    def first() -> None:
-        with session(model):
-            inside.set()
-            waiting.start()
-            waiting.join(0.2)
-            order.append("first leaves")
-
-    def second() -> None:
-        with session(model):
-            order.append("second enters")
-
-    waiting = threading.Thread(target=second)
-    together(first)
-    waiting.join(20)
-    assert order == ["first leaves", "second enters"]
 
 
 def test_sessions_nest_in_one_thread() -> None:

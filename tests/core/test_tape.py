@@ -196,6 +196,27 @@ def test_ways_of_adding(how: str) -> None:
     assert torch.equal(heads, kept)
 
 
+class Turning(nn.Module):
+    """Turns its stream only for an attention that takes the sequence first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.attn = nn.MultiheadAttention(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x.transpose(0, 1)
+        return x + self.attn(y, y, y)[0].transpose(0, 1)
+
+
+def test_a_stream_that_is_turned_only_for_the_attention() -> None:
+    model, x = Turning(), cells()
+    (call,) = followed(model, x).calls
+    assert torch.equal(call.residual, x)
+    torch.testing.assert_close(call.increment, (model(x) - x).detach())
+    torch.testing.assert_close(call.project(call.output), call.increment)
+
+
 def untold(name: str) -> str:
     return (
         f"the output of attention '{name}' could not be followed to a residual stream, so its contribution to the "

@@ -51,3 +51,29 @@ def settled(model: nn.Module, run: Callable[[Tensor], Any], images: Tensor) -> n
     with torch.no_grad():
         run(images)
     return model.eval()
+
+
+def fresh(make: Callable[[], nn.Module]) -> nn.Module:
+    """A module of one's own making, with perturbed weights."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return perturb(make())
+
+
+class Plain(nn.Module):
+    """Two convolutions that share one activation, and a linear head behind an average."""
+
+    def __init__(self, head: nn.Module | None = None) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 8, 3, padding=1)
+        self.conv2 = nn.Conv2d(8, 16, 3, padding=1)
+        self.norm = nn.BatchNorm2d(16)
+        self.relu = nn.ReLU(inplace=True)
+        self.pool = nn.MaxPool2d(2)
+        self.head = head or nn.Linear(16, 5)
+
+    def features(self, images: Tensor) -> Tensor:
+        return self.norm(self.relu(self.conv2(self.pool(self.relu(self.conv1(images))))))
+
+    def forward(self, images: Tensor) -> Any:
+        return self.head(self.features(images).mean(dim=(2, 3)))

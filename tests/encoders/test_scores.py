@@ -305,6 +305,15 @@ def test_a_score_with_a_method_that_takes_no_gradient(
     )
 
 
+def test_a_function_is_no_default_whatever_it_is_called(classifier: explainer.Explainer) -> None:
+    def logit(answer: Answer) -> torch.Tensor:
+        return answer.logits
+
+    assert "score='logit' would change nothing" in message(
+        lambda: classifier(random_images(2, 64), 3, method="cam", score=logit)
+    )
+
+
 def test_a_score_that_does_not_exist(classifier: explainer.Explainer) -> None:
     assert message(lambda: classifier(random_images(2, 64), 3, method="gradcam", score="log-prob")) == (
         "no score named 'log-prob'; did you mean 'log_prob'? (available: log_prob, logit, prob)"

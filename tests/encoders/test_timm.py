@@ -1,10 +1,8 @@
-"""timm models: how they are loaded and named, which inputs they take, and what one of their cells means."""
+"""timm models by name, checkpoint and module, and the names of their classes."""
 
 from __future__ import annotations
 
-import copy
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +11,12 @@ import timm
 import torch
 from huggingface_hub import constants
 from oracles.helpers import random_images
-from PIL import Image
-from torch import Tensor, nn
+from torch import nn
 
 import explainer
 from explainer_plugins.timm import load
 
-from .common import message, resnet, settled, small
+from .common import message, resnet, small
 
 
 def vit(**options: Any) -> nn.Module:
@@ -240,6 +237,33 @@ def test_other_numbers_of_classes_have_no_names() -> None:
     )
 
 
+def test_names_that_a_model_carries() -> None:
+    """As models of the hub do that were trained on something else than ImageNet."""
+    model = resnet(num_classes=3)
+    model.pretrained_cfg = {
+        "architecture": "resnet18",
+        "label_names": ["n1", "n2", "bus"],
+        "label_descriptions": {"n1": "cat, kitten", "n2": "dog"},
+    }
+    assert explainer.wrap(model).encoder.class_names == ("cat, kitten", "dog", "bus")
+    model.pretrained_cfg["label_names"] = ["cat", "dog"]
+    assert explainer.wrap(model).encoder.class_names is None
+
+
+def test_published_weights_for_other_classes_leave_the_classifier_random(monkeypatch: pytest.MonkeyPatch) -> None:
+    create = timm.create_model
+    monkeypatch.setattr(timm, "create_model", lambda name, pretrained, **options: create(name, **options))
+    ex = explainer.wrap("timm:resnet18.a1_in1k", num_classes=5)
+    assert ex.encoder.weights == "a1_in1k"
+    assert ex.encoder.warnings == (
+        "the classifier of timm:resnet18.a1_in1k is random: its published weights are for 1000 classes, not 5, so its "
+        "maps mean nothing",
+    )
+    for options in ({}, {"num_classes": 1000}):
+        published = explainer.wrap("timm:resnet18.a1_in1k", **options)
+        assert (published.encoder.weights, published.encoder.warnings) == ("a1_in1k", ())
+
+
 def test_own_class_names() -> None:
     ex = explainer.wrap(small(num_classes=3), classes=["cat", "dog, hound", "bus"])
     assert ex(random_images(1, 64), [1, "hound", "BUS"]).names == ("dog", "hound", "BUS")
@@ -259,255 +283,3 @@ def test_no_classifier() -> None:
     assert message(lambda: explainer.wrap("timm:resnet18", num_classes=0)) == (
         "num_classes: Input should be greater than or equal to 1 (given: 0)"
     )
-
-
-# Input sizes
-
-
-def output(ex: explainer.Explainer, images: Tensor) -> Tensor:
-    with ex.encoder.session() as hooks:
-        return ex.encoder.forward(images, hooks).detach()
-
-
-def literal(model: nn.Module, size: tuple[int, int], images: Tensor) -> Tensor:
-    """timm's own way to another size, which changes the model for good."""
-    model = copy.deepcopy(model)
-    model.set_input_size(img_size=size)
-    with torch.no_grad():
-        return model(images)
-
-
-@pytest.mark.parametrize("size", [(448, 448), (336, 448), (224, 64)])
-@pytest.mark.parametrize("dynamic", [False, True])
-def test_a_vit_takes_other_sizes(size: tuple[int, int], dynamic: bool) -> None:
-    model = vit(dynamic_img_size=dynamic)
-    reference, images = copy.deepcopy(model), random_images(2, *size)
-    ex = explainer.wrap(model)
-    expected = literal(vit(), size, images)
-    assert torch.allclose(output(ex, images), expected, atol=1e-5 * float(expected.abs().max()))
-    assert ex(images, 3).maps.shape[-2:] == (size[0] // 16, size[1] // 16)
-    for name, tensor in model.state_dict().items():
-        assert torch.equal(tensor, reference.state_dict()[name])
-    assert model.patch_embed.grid_size == (14, 14)
-
-
-@pytest.mark.parametrize(
-    ("architecture", "patch"),
-    [
-        ("eva02_tiny_patch14_224", 14),
-        ("eva02_base_patch16_clip_224", 16),
-        ("vit_small_patch16_dinov3", 16),
-        ("vit_pe_core_tiny_patch16_384", 16),
-        ("vit_small_patch14_reg4_dinov2", 14),
-        ("deit_tiny_distilled_patch16_224", 16),
-        ("vit_base_patch16_siglip_224", 16),
-    ],
-)
-def test_relatives_of_the_vit_take_other_sizes(architecture: str, patch: int) -> None:
-    options = {"img_size": 4 * patch, "embed_dim": 48, "depth": 2, "num_heads": 3, "num_classes": 5}
-    model, size = small(architecture, **options), (5 * patch, 7 * patch)
-    state, images = copy.deepcopy(model.state_dict()), random_images(2, *size)
-    ex = explainer.wrap(model)
-    expected = literal(model, size, images)
-    assert torch.allclose(output(ex, images), expected, atol=1e-5 * float(expected.abs().max()))
-    assert ex(images, 3).maps.shape == (2, 1, 5, 7)
-    assert all(torch.equal(tensor, state[name]) for name, tensor in model.state_dict().items())
-
-
-def test_a_vit_that_went_to_another_size_and_back_is_bit_identical() -> None:
-    model = vit()
-    ex, images = explainer.wrap(model), random_images(2, 224)
-    before, maps = output(ex, images), ex(images, 3).maps
-    with torch.no_grad():
-        plain = model(images)
-    ex(random_images(1, 448), 3)
-    ex(random_images(1, 336, 448), 3)
-    assert torch.equal(output(ex, images), before)
-    assert torch.equal(before, plain)
-    assert torch.equal(ex(images, 3).maps, maps)
-
-
-@pytest.mark.parametrize("size", [(224, 224), (336, 448), (100, 61), (33, 40)])
-def test_a_convolutional_network_takes_any_size(size: tuple[int, int]) -> None:
-    model = resnet(num_classes=4)
-    ex, images = explainer.wrap(model), random_images(2, *size)
-    with torch.no_grad():
-        assert torch.equal(output(ex, images), model(images))
-    assert ex(images, 1).maps.shape == (2, 1, -(-size[0] // 32), -(-size[1] // 32))
-
-
-def test_a_size_that_is_chosen_applies_to_pictures() -> None:
-    ex = explainer.wrap(vit(), size=(64, 96))
-    assert ex.encoder.preprocess.size == (64, 96)
-    assert ex(Image.new("RGB", (300, 200), "red"), 1).maps.shape == (1, 1, 4, 6)
-
-
-@pytest.mark.parametrize(
-    "build", [{"img_size": 96}, {"img_size": (64, 96)}, {"img_size": 32, "dynamic_img_size": True}]
-)
-def test_a_model_built_for_another_size_is_run_at_that_size(build: dict[str, Any]) -> None:
-    ex = explainer.wrap(vit(**build))
-    side = build["img_size"]
-    assert ex.encoder.preprocess.size == (side if isinstance(side, tuple) else (side, side))
-
-
-def test_a_mixer_built_for_another_size_is_run_at_that_size() -> None:
-    assert explainer.wrap(small("mixer_s32_224", img_size=96)).encoder.preprocess.size == (96, 96)
-
-
-def test_a_size_that_is_no_multiple_of_the_patch() -> None:
-    text = (
-        "timm:vit_tiny_patch16_224 cuts its input into patches of 16 x 16, and 200 x 300 is no multiple of that; the "
-        "nearest sizes are 192 x 288 and 208 x 304"
-    )
-    assert message(lambda: explainer.wrap(vit(), size=(200, 300))) == text
-    assert message(lambda: explainer.wrap(vit())(random_images(1, 200, 300), 1)) == text
-
-
-def test_a_size_that_the_model_cannot_take() -> None:
-    model = small("swin_tiny_patch4_window7_224", img_size=56, embed_dim=24, depths=(2, 2), num_heads=(3, 3))
-    ex = explainer.wrap(model)
-    assert ex.encoder.preprocess.size == (56, 56)
-    text = message(lambda: ex(random_images(1, 60), 1))
-    assert re.fullmatch(
-        r"timm:swin_tiny_patch4_window7_224 cannot run on an input of 60 x 60 \(\w+: .+\); say what it was made for "
-        r"with wrap\(model, size=\(height, width\)\), and give tensors of that size",
-        text,
-    )
-
-
-def test_a_vit_with_tables_of_relative_positions_takes_one_size() -> None:
-    ex = explainer.wrap(small("beit_base_patch16_224", img_size=64, embed_dim=48, depth=1, num_heads=3))
-    assert message(lambda: ex(random_images(1, 128), 1)) == (
-        "timm:beit_base_patch16_224 cannot run on an input of 128 x 128 (AssertionError: Input height (128) doesn't "
-        "match model (64)); say what it was made for with wrap(model, size=(height, width)), and give tensors of "
-        "that size"
-    )
-
-
-# Readouts
-
-EVA = {"img_size": 32, "embed_dim": 48, "depth": 2, "num_heads": 3}
-VIT = {"img_size": 32, "embed_dim": 48, "depth": 2, "num_heads": 3}
-# Architecture, options, size of the input, and what the logits are of the cells' readouts.
-HEADS: dict[str, tuple[str | Callable[..., nn.Module], dict[str, Any], int, str]] = {
-    "resnet": ("resnet18", {}, 64, "mean"),
-    "preactivation resnet, 1x1 conv": ("resnetv2_18", {}, 64, "mean"),
-    "densenet": ("densenet121", {"block_config": (1, 1, 1, 1)}, 64, "mean"),
-    "efficientnet": ("efficientnet_b0", {}, 64, "mean"),
-    "swin": (
-        "swin_tiny_patch4_window7_224",
-        {"img_size": 56, "embed_dim": 24, "depths": (1, 1), "num_heads": (3, 3)},
-        56,
-        "mean",
-    ),
-    "nest, NHWC norm before an NCHW head": (
-        timm.models.nest.Nest,
-        {"img_size": 64, "embed_dims": (24, 24, 24), "num_heads": (3, 3, 3), "depths": (1, 1, 1)},
-        64,
-        "mean",
-    ),
-    "norm inside the classifier": ("efficientvit_m0", {"img_size": 128}, 128, "mean"),
-    "norm and two heads": ("repvit_m1", {}, 64, "mean"),
-    "two heads on one map": ("levit_128s", {"img_size": 128}, 128, "mean"),
-    "gap vit": ("vit_tiny_patch16_224", {**VIT, "global_pool": "avg", "fc_norm": False}, 32, "mean"),
-    "mixer": ("mixer_s32_224", {"img_size": 96}, 96, "mean"),
-    "class token": ("vit_tiny_patch16_224", VIT, 32, "token"),
-    "class token and registers": ("vit_small_patch14_reg4_dinov2", {**VIT, "img_size": 28}, 28, "token"),
-    "class token of cait": ("cait_xxs24_224", {**VIT, "depth": 1}, 32, "token"),
-    "two class tokens": ("deit_tiny_distilled_patch16_224", VIT, 32, "neither"),
-    "norm after pooling": ("convnext_atto", {}, 64, "neither"),
-    "fc_norm": ("vit_tiny_patch16_224", {**VIT, "global_pool": "avg"}, 32, "neither"),
-    "fc_norm of eva": ("eva02_tiny_patch14_224", {**EVA, "img_size": 28}, 28, "neither"),
-    "convolution and activation after pooling": ("mobilenetv3_small_050", {}, 64, "neither"),
-    "hidden layer": (timm.models.vgg.VGG, {"cfg": (16, "M", "M", "M"), "mlp_ratio": 0.02}, 64, "neither"),
-    "attention pooling": ("vit_base_patch16_siglip_224", VIT, 32, "neither"),
-    "maximum": ("resnet18", {"global_pool": "max"}, 64, "neither"),
-    "average and maximum": ("resnet18", {"global_pool": "avgmax"}, 64, "neither"),
-}
-
-
-def read_out(model: nn.Module, images: Tensor) -> tuple[explainer.Explainer, dict[str, Tensor], Tensor]:
-    """The logits [B, K], and what the mean of the cells and the first token contribute to them."""
-    ex = explainer.wrap(model, size=tuple(images.shape[2:]))
-    encoder = ex.encoder
-    last = encoder.last_map(images)
-    with encoder.session() as hooks:
-        tap = hooks.tap(last.layer)
-        logits = encoder.forward(images, hooks).detach()
-        directions = torch.eye(logits.shape[1]).expand(len(images), -1, -1)
-        readout = encoder.needed_readout
-        with torch.no_grad():
-            found = {"mean": readout.contributions(last.grid.to_columns(tap.value), directions).mean(dim=2)}
-            if last.grid.prefix:
-                found["token"] = readout.contributions(tap.value[:, :1], directions)[:, :, 0]
-    return ex, found, logits
-
-
-@pytest.mark.parametrize("name", HEADS)
-def test_exact_readouts_give_the_logits_and_others_say_that_they_do_not(name: str) -> None:
-    architecture, options, side, kind = HEADS[name]
-    images = random_images(3, side)
-    model = small(architecture, num_classes=5, **options)
-    settled(model, model, images)
-    ex, found, logits = read_out(model, images)
-    # The bias is what is the same for every picture.
-    apart, size = logits - logits[:1], float(logits.abs().max())
-    assert float(apart.abs().max()) > 1e-3 * size, "the pictures are too alike to show anything"
-    fitting = [how for how, read in found.items() if (read - read[:1] - apart).abs().max() < 1e-4 * size]
-    assert fitting == ([] if kind == "neither" else [kind])
-    assert ex.encoder.needed_readout.exact is (kind != "neither")
-
-
-@pytest.mark.parametrize("name", ["resnet", "preactivation resnet, 1x1 conv", "swin", "mixer"])
-def test_mean_of_cam_plus_bias_is_the_logit(name: str) -> None:
-    architecture, options, side, _ = HEADS[name]
-    model = small(architecture, num_classes=5, **options)
-    images, classifier = random_images(3, side), model.get_classifier()
-    maps = explainer.wrap(model)(images, list(range(5)), method="cam").maps
-    with torch.no_grad():
-        assert torch.allclose(maps.mean(dim=(2, 3)) + classifier.bias, model(images), rtol=1e-4, atol=1e-4)
-
-
-def test_a_cell_is_the_logit_of_a_picture_that_is_that_cell_everywhere() -> None:
-    """Through norms and convolutions between pooling and classifier; the definition of a readout."""
-    model = small("convnext_atto", num_classes=5)
-    ex = explainer.wrap(model)
-    cells = torch.randn(1, 4, 320, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        expected = torch.cat([model.forward_head(cell[None, :, None, None].expand(1, -1, 3, 4)) for cell in cells[0]])
-        read = ex.encoder.needed_readout.contributions(cells, torch.eye(5)[None])[0].T
-    assert torch.allclose(read + model.head.fc.bias, expected, atol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("architecture", "options"),
-    [
-        ("crossvit_tiny_240", {}),
-        ("efficientvim_m1", {}),
-        ("pit_xs_224", {}),
-    ],
-)
-def test_heads_that_take_something_else_than_the_last_map_have_no_readout(
-    architecture: str, options: dict[str, Any]
-) -> None:
-    """Several maps, or a norm that only the class token goes through: cells cannot be read, and CAM says so."""
-    ex = explainer.wrap(small(architecture, num_classes=5, **options))
-    assert "readout" not in ex.encoder.capabilities
-    assert "gradient" in ex.encoder.capabilities
-    fitting = {fit.name for fit in ex.methods() if fit.fits}
-    assert fitting == {"gradcam"}
-    assert message(lambda: ex(random_images(1, 64), 1, method="cam")) == (
-        f"method 'cam' does not fit timm:{architecture}: nothing says what one cell of its last map means for its "
-        "output; methods that fit: gradcam"
-    )
-
-
-@pytest.mark.parametrize(
-    ("architecture", "layer"),
-    [("efficientvit_b0", "stages"), ("cpubone_nano", "stages"), ("mobilenetv3_small_050", "blocks")],
-)
-def test_the_convolutions_of_a_head_are_no_last_map(architecture: str, layer: str) -> None:
-    last = explainer.wrap(small(architecture)).inspect().layer
-    assert last is not None
-    assert last.layer == layer
