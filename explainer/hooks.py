@@ -83,10 +83,9 @@ class Tap:
         if not scores.requires_grad:
             raise LayerError(self._unreached())
         slices: list[Tensor] = []
-        last = scores.shape[1] - 1
-        for index in range(last + 1):
-            total = scores[:, index].sum()
-            (gradient,) = torch.autograd.grad(total, value, retain_graph=index < last, allow_unused=True)
+        for column in scores.unbind(dim=1):
+            # The graph is kept for other taps of the same run; it goes with the scores.
+            (gradient,) = torch.autograd.grad(column.sum(), value, retain_graph=True, allow_unused=True)
             if gradient is None:  # pyright: ignore[reportUnnecessaryComparison]  allow_unused gives None
                 raise LayerError(self._unreached())
             slices.append(gradient)

@@ -158,7 +158,12 @@ def _hollow(model: nn.Module, fake: FakeTensorMode) -> nn.Module:
         memo[id(parameter)] = nn.Parameter(fake.from_tensor(parameter.detach()), requires_grad=False)
     for buffer in model.buffers():
         memo[id(buffer)] = fake.from_tensor(buffer.detach())
-    return copy.deepcopy(model, memo)
+    hollow = copy.deepcopy(model, memo)
+    for module in hollow.modules():
+        # The user's own hooks are no part of the geometry, and must not be told of tensors without data.
+        vars(module)["_forward_hooks"].clear()
+        vars(module)["_forward_pre_hooks"].clear()
+    return hollow
 
 
 def _observe(model: nn.Module, forward: Forward, images: Tensor, size: tuple[int, int]) -> Probe:

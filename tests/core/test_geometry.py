@@ -122,12 +122,11 @@ def vit_of_two() -> Geometry:
     [
         (
             lambda: toy().grid("layer3"),
-            "layer 'layer3' gives no single tensor in a forward pass, or does not exist; "
-            "nearest layers that do: layer2, layer1",
+            "layer 'layer3' gives no map of the picture, or does not exist; nearest layers that do: layer2, layer1",
         ),
         (
             lambda: toy().grid("unused"),
-            "layer 'unused' gives no single tensor in a forward pass, or does not exist; "
+            "layer 'unused' gives no map of the picture, or does not exist; "
             "nearest layers that do: layer1, layer2, tokens",
         ),
         (

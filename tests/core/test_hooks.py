@@ -152,6 +152,15 @@ def test_gradients_of_every_column() -> None:
     assert gradients.shape == (2, *tap.value.shape)
 
 
+def test_two_taps_are_differentiated_from_one_forward_pass() -> None:
+    model = line().requires_grad_(False)
+    with HookManager(model) as hooks:
+        first, second = (hooks.tap(name, differentiable=True) for name in ("0", "1"))
+        scores = model(X)
+        late, early = second.gradients(scores), first.gradients(scores)
+    torch.testing.assert_close(early, late * (first.value > 0))
+
+
 def test_nothing_before_a_differentiable_tap_has_a_graph() -> None:
     model = line().requires_grad_(False)
     with HookManager(model) as hooks:

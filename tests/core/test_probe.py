@@ -186,6 +186,16 @@ def test_a_session_in_the_same_thread_is_not_disturbed() -> None:
         assert [len(tap.records) for tap in taps] == [1, 1]
 
 
+def test_hooks_of_the_user_are_not_told_of_the_probe() -> None:
+    model, told = Seen(), list[object]()
+    model.stem.register_forward_hook(lambda _module, _args, output: told.append(output))
+    model.register_forward_pre_hook(lambda _module, args: told.append(args))
+    seen(model)
+    assert told == []
+    model(torch.zeros(1, 3, 16, 16))
+    assert len(told) == 2
+
+
 class Folded(nn.Module):
     """Windows and heads are folded into the batch: four times as many, and a quarter of the tokens each."""
 
