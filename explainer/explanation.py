@@ -224,7 +224,7 @@ class Explanation:
     def __getitem__(self, key: int | slice | str) -> Explanation:
         pictures, targets = range(len(self)), range(len(self.names))
         if isinstance(key, str):
-            return self._part(pictures, [target_place(self.names, key)])
+            return self._part(pictures, [target_place(self.names, key, self.labels)])
         if isinstance(key, int):
             return self._part([place("picture", key, len(self))], targets)
         if not isinstance(key, slice):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -249,11 +249,19 @@ class Explanation:
         (b, t, h, w), source = self.maps.shape, self.provenance
         asked = f"{counted(b, 'picture')} x {counted(t, 'target')}"
         lines = [f"Explanation of {asked} by {self.method} on {source.encoder}"]
-        lines += [f"  maps     {h} x {w}, {self.maps.device}", f"  targets  {listing(self.names)}"]
+        lines += [f"  maps     {h} x {w}, {self.maps.device}", f"  targets  {listing(self._told())}"]
         lines += [f"  warning  {text}" for text in self.warnings[:_SHOWN]]
         if len(self.warnings) > _SHOWN:
             lines.append(f"  and {counted(len(self.warnings) - _SHOWN, 'more warning')}: see .warnings")
         return "\n".join(lines)
+
+    def _told(self) -> list[str]:
+        """Name the targets, with what each picture's map is about where that is something else."""
+        told: list[str] = []
+        for t, name in enumerate(self.names):
+            about = dict.fromkeys(row[t] for row in self.labels)
+            told.append(name if set(about) == {name} else f"{name} ({', '.join(about)})")
+        return told
 
     def _repr_png_(self) -> bytes:
         """Draw the first picture with its first targets, for notebooks."""

@@ -79,7 +79,7 @@ class Geometry:
                 return step.grid
         near = difflib.get_close_matches(layer, self.layers, n=3, cutoff=0.4) or list(self.layers[-3:])
         if step is None:
-            reason = f"layer '{layer}' gives no single tensor in a forward pass, or does not exist"
+            reason = f"layer '{layer}' gives no map of the picture, or does not exist"
         elif self._runs[layer] > 1:
             reason = f"layer '{layer}' runs {self._runs[layer]} times in a forward pass, so it has no one map"
         else:

@@ -183,6 +183,10 @@ def _line(choice: Choice | None) -> str:
 
 
 def _outermost(layers: Sequence[str]) -> list[str]:
-    """Leave out what lies deep inside blocks: a model has hundreds of layers, and these are rarely wanted."""
-    shown = min((layer.count(".") for layer in layers), default=0) + 2
-    return [layer for layer in layers if layer.count(".") < shown]
+    """Leave out what lies inside numbered blocks: a model has hundreds of layers, and these are rarely wanted."""
+
+    def inside_block(layer: str) -> bool:
+        parents = layer.split(".")[:-1]
+        return any(parent[-1:].isdigit() for parent in parents)
+
+    return [layer for layer in layers if not inside_block(layer)]

@@ -10,12 +10,14 @@ from explainer_registry.errors import ExplainerError
 _SHOWN = 8
 
 
-def target_place(names: Sequence[str], target: int | str | None) -> int:
+def target_place(names: Sequence[str], target: int | str | None, labels: Sequence[Sequence[str]] = ()) -> int:
     """Find the place of a target.
 
     Args:
         names: The T targets.
         target: Name or number of the target; None is the first.
+        labels: What the maps are about, which serves as a name where every picture has the same: the class where
+            the top class was asked for.
 
     Returns:
         A number from 0 to T - 1.
@@ -29,6 +31,8 @@ def target_place(names: Sequence[str], target: int | str | None) -> int:
     if len(places) > 1:
         numbers = " or ".join(map(str, places))
         raise ExplainerError(f"{len(places)} targets are named {target!r}; draw one by its number: target={numbers}")
+    if not places and labels:
+        places = [t for t in range(len(names)) if all(row[t] == target for row in labels)]
     if not places:
         near = get_close_matches(target, names, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""

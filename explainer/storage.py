@@ -73,7 +73,8 @@ def read(path: Path) -> dict[str, Any]:
         with file.open("rb") as stream, np.load(stream, allow_pickle=False) as arrays:
             return _fields(arrays)
     except (zipfile.BadZipFile, EOFError, ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ExplainerError(f"{str(file)!r} is not an explanation that e.save wrote: {error}") from None
+        reason = "no .npz file" if "allow_pickle" in str(error) else error
+        raise ExplainerError(f"{str(file)!r} is not an explanation that e.save wrote: {reason}") from None
 
 
 def _pack(explanation: Explanation, stream: IO[bytes]) -> None:

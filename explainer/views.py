@@ -57,7 +57,7 @@ def overlay(
         ExplainerError: There is no such target, picture, colour map or normalisation, or alpha is
             outside 0 to 1.
     """
-    t, b = target_place(explanation.names, target), place("picture", picture, len(explanation))
+    t, b = target_place(explanation.names, target, explanation.labels), place("picture", picture, len(explanation))
     return _drawn(explanation, t, _plain(explanation, b), b, alpha, colormap, normalize)
 
 

@@ -42,6 +42,18 @@ def test_targets_are_picked_by_name():
     assert two_by_three()[1]["a tram"] == tram[1]
 
 
+def test_what_every_map_is_about_serves_as_a_name():
+    maps = torch.arange(8, dtype=torch.float32).view(2, 1, 2, 2)
+    cats = explanation(maps, ["top class"], labels=(("tabby",), ("tabby",)))
+    assert cats["tabby"] == cats["top class"] == cats
+    assert "  targets  'top class (tabby)'" in repr(cats)
+    both = explanation(maps, ["top class"], labels=(("tabby",), ("lynx",)))
+    with pytest.raises(ExplainerError) as caught:
+        both["tabby"]
+    assert said(caught) == "no target named 'tabby' (available: 'top class')"
+    assert both[0]["tabby"] == both[0]
+
+
 def test_parts_keep_their_pictures_and_frames():
     pictures = Image.new("RGB", (4, 4)), Image.new("RGB", (6, 4))
     frames = Frame((4, 4), (1, 1, 3, 3)), Frame.whole((6, 4))

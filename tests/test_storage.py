@@ -126,6 +126,14 @@ def _write_other_format(path: Path) -> None:
     np.savez(path, maps=np.ones((1, 1, 2, 2), np.float32), json=np.array('{"format": 9}'))
 
 
+def test_a_picture_is_no_explanation(tmp_path: Path):
+    path = tmp_path / "0-espresso.png"
+    Image.new("RGB", (4, 4)).save(path)
+    with pytest.raises(ExplainerError) as error:
+        Explanation.load(path)
+    assert said(error) == f"{str(path)!r} is not an explanation that e.save wrote: no .npz file"
+
+
 @pytest.mark.parametrize(
     ("write", "reason"),
     [

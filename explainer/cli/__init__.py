@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from typing import Any
 
 import click
@@ -30,10 +31,18 @@ class _Commands(click.Group):
         try:
             return super().invoke(ctx)
         except ExplainerError as error:
-            raise _Refused(str(error)) from error
+            raise _Refused(_for_a_shell(str(error))) from error
         except KeyboardInterrupt:
             click.echo("stopped; the pictures listed above are complete", err=True)
             ctx.exit(_INTERRUPTED)
+
+
+def _for_a_shell(message: str) -> str:
+    """Say how the settings that a message speaks of are written on the command line."""
+    of_model = re.search(r"\b(checkpoint|pretrained|size|classes|layout|device|num_classes)=", message)
+    if of_model is None:
+        return message
+    return f"{message}\n(on the command line: --set model.{of_model[1]}=...)"
 
 
 @click.group("explainer", cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})

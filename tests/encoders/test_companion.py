@@ -31,9 +31,9 @@ class Counting(FakeTokenizer):
     def __init__(self) -> None:
         self.calls: list[list[str]] = []
 
-    def __call__(self, texts: str | Sequence[str], context_length: int | None = None) -> Tensor:
+    def __call__(self, texts: str | Sequence[str]) -> Tensor:
         self.calls.append(list(texts))
-        return super().__call__(texts, context_length)
+        return super().__call__(texts)
 
     @property
     def texts(self) -> list[str]:
@@ -284,3 +284,19 @@ def test_weights_made_inside_inference_mode() -> None:
     assert text == message(
         lambda: explainer.wrap(model, tokenizer=FakeTokenizer())(random_images(1, 32), "a bus", method="similarity")
     )
+
+
+class AnyLength(FakeTokenizer):
+    """As open_clip's own, which cut off what is too long without a word."""
+
+    def __call__(self, texts: Any, context_length: int = 12) -> Tensor:
+        self.context_length = context_length
+        return super().__call__(texts)
+
+
+def test_a_prompt_that_would_be_cut_off() -> None:
+    ex, images = explainer.wrap(clip_model("small"), tokenizer=AnyLength()), random_images(1, 32)
+    assert message(lambda: ex(images, "a bus in the rain", method="similarity")) == (
+        "the model reads 12 tokens, and the prompt 'a bus in the rain...' has more; shorten it"
+    )
+    assert ex(images, "a red bus", method="similarity").names == ("a red bus",)

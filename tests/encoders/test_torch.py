@@ -139,8 +139,7 @@ def test_a_layer_that_is_given() -> None:
 
 def test_a_layer_that_does_not_exist() -> None:
     assert message(lambda: explainer.wrap(fresh(Plain), size=SIZE, layer="conv3")) == (
-        "layer 'conv3' gives no single tensor in a forward pass, or does not exist; nearest layers that do: conv2, "
-        "conv1"
+        "layer 'conv3' gives no map of the picture, or does not exist; nearest layers that do: conv2, conv1"
     )
 
 

@@ -263,7 +263,7 @@ def test_features_of_a_layer() -> None:
         "no layer named 'layer5' in ResNet (nearest: layer4, layer3, layer2); ex.inspect() lists the layers"
     )
     assert message(lambda: ex.features(images, "fc")) == (
-        "layer 'fc' gives no single tensor in a forward pass, or does not exist; nearest layers that do: "
+        "layer 'fc' gives no map of the picture, or does not exist; nearest layers that do: "
         f"{', '.join(ex.encoder.geometry((64, 64)).layers[-3:])}"
     )
 

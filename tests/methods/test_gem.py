@@ -125,6 +125,16 @@ def test_open_clip_real_size(size: tuple[int, int], setting: tuple[int, int, flo
     assert_same_maps(maps, gem_open_clip(model, images, directions, *setting))
 
 
+def test_more_blocks_than_there_are() -> None:
+    with pytest.raises(explainer.ExplainerError) as caught:
+        gem_maps(clip_model("small"), random_images(1, 32), random_directions(1, 48), depth=40)
+    blocks = len(clip_model("small").visual.transformer.resblocks)
+    assert str(caught.value) == (
+        f"depth=40 lets the last 39 blocks take part, but this model has {blocks} over its patch tokens; the most is "
+        f"depth={blocks + 1}"
+    )
+
+
 def gem_torch(model: nn.Module, setting: tuple[int, int, float | None]) -> nn.Module:
     """gem-torch around a copy of the model, made right for batch-first open_clip.
 

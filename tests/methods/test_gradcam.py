@@ -162,6 +162,16 @@ def test_rectangular_tokens() -> None:
     assert_same_maps(maps, expected)
 
 
+def test_only_negative_evidence_is_said() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3))
+    nn.init.constant_(model[4].weight, 0.5)  # every activation speaks for every class
+    against = torch.tensor([[1.0, 0, 0], [-1.0, 0, 0]])
+    e = explainer.wrap(model, size=(32, 32))(random_images(1, 32), against, method="gradcam")
+    assert e.warnings[0] == "all evidence for some target is negative, and Grad-CAM cuts it off; relu=False shows it"
+    assert e.maps[0, 0].max() > 0
+    assert e.maps[0, 1].max() == 0
+
+
 def test_torchvision() -> None:
     model, images = built(lambda: resnet18(num_classes=7)), random_images(3, 96)
     maps = explainer.wrap(model)(images, CLASSES, method={**SIGNED, "layer": "layer4"}).maps

@@ -101,10 +101,10 @@ class FakeTokenizer:
 
     context_length = 12
 
-    def __call__(self, texts: str | Sequence[str], context_length: int | None = None) -> Tensor:
+    def __call__(self, texts: str | Sequence[str]) -> Tensor:
         """LongTensor [n, context_length], padded with 0; the end token has the highest number."""
         texts = [texts] if isinstance(texts, str) else list(texts)
-        length = context_length or self.context_length
+        length = self.context_length
         rows = torch.zeros(len(texts), length, dtype=torch.long)
         for row, text in zip(rows, texts, strict=True):
             numbers = [*[1 + ord(c) % 90 for c in text[: length - 1]], 99]

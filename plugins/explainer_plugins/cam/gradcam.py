@@ -49,7 +49,11 @@ def run(config: GradCAM, encoder: Encoder, images: Tensor, targets: Targets) -> 
         alpha = slope.mean(dim=(2, 3), keepdim=True)
         maps.append((alpha * activation).sum(dim=1))
     result = torch.stack(maps, dim=1)
-    return result.relu() if config.relu else result
+    if not config.relu:
+        return result
+    if bool((result <= 0).all(dim=(2, 3)).any()):
+        targets.notes.append("all evidence for some target is negative, and Grad-CAM cuts it off; relu=False shows it")
+    return result.relu()
 
 
 def _flat(layer: str, encoder: Encoder, images: Tensor, prefix_reached: bool) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import open_clip
@@ -13,6 +14,7 @@ from explainer.encoder import EncoderError, image_size
 from explainer.hooks import HookManager
 from explainer.positions import Interpolation
 from explainer.preprocess import Fit, Preprocess
+from explainer.target import TargetError
 from explainer_plugins.open_clip.load import Loaded, Tokenizer, load
 from explainer_plugins.open_clip.towers import describe, resize
 from explainer_plugins.timm.encoder import built_size
@@ -81,6 +83,19 @@ def build(config: OpenClip) -> OpenClipEncoder:
     )
 
 
+def _check_lengths(texts: Sequence[str], length: int, tokenizer: Any) -> None:
+    """Refuse texts of which the tokenizer cuts off the end, which it does without a word."""
+    for text in texts:
+        if len(text) + 2 <= length:
+            continue  # no token is shorter than a character
+        try:
+            longer: Tensor = tokenizer([text], context_length=2 * length)
+        except TypeError:
+            return  # a tokenizer of the user's own, of one length
+        if bool((longer[0, length:] != longer[0, -1]).any()):
+            raise TargetError(f"the model reads {length} tokens, and the prompt '{text[:60]}...' has more; shorten it")
+
+
 def preprocess_of(visual: nn.Module, size: tuple[int, int] | None) -> Preprocess:
     """Read a tower's own preprocessing.
 
@@ -116,6 +131,7 @@ def _companion(clip: Any, tokenizer: Tokenizer | None) -> TextCompanion | None:
 
     def encode(texts: list[str]) -> Tensor:
         tokens: Tensor = tokenizer(texts)
+        _check_lengths(texts, tokens.shape[1], tokenizer)
         return clip.encode_text(tokens.to(next(clip.parameters()).device))
 
     return TextCompanion(

@@ -10,6 +10,7 @@ from torch import Tensor
 from explainer.attention import AttentionCall
 from explainer.encoder import Encoder, image_size
 from explainer.geometry import Geometry
+from explainer.hooks import LayerError
 from explainer.intercept import intercept
 from explainer.maps import cells_to_maps
 from explainer.target import Targets
@@ -75,5 +76,12 @@ def run(config: GEM, encoder: Encoder, images: Tensor, targets: Targets) -> Tens
 
 
 def _count(config: GEM, geometry: Geometry) -> int:
-    depth = PUBLISHED_DEPTH if config.depth is None else config.depth
-    return min(depth - 1, len(geometry.blocks)) if config.depth is None else depth - 1
+    there = len(geometry.blocks)
+    if config.depth is None:
+        return min(PUBLISHED_DEPTH - 1, there)
+    if config.depth - 1 > there:
+        raise LayerError(
+            f"depth={config.depth} lets the last {config.depth - 1} blocks take part, but this model has {there} over "
+            f"its patch tokens; the most is depth={there + 1}"
+        )
+    return config.depth - 1
