@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -185,21 +186,16 @@ def test_settings_that_do_not_exist(make: Any, options: dict[str, Any], text: st
     assert message(lambda: explainer.wrap(make(), **options)) == text
 
 
-@pytest.mark.parametrize("size", [224, (224,), (224, "wide"), (1, 2, 3)])
-def test_a_size_that_is_none(size: Any) -> None:
-    text = message(lambda: explainer.wrap(classifier(), size=size))
-    assert text.startswith("size")
-    assert "\n" not in text
+@pytest.mark.parametrize("size", [(224,), (224, "wide"), (1, 2, 3), (0, 64), (64, -1), 0, True, 64.0, "wide"])
+@pytest.mark.parametrize("make", [classifier, lambda: clip_model("small"), Own])
+def test_a_size_that_is_none(make: Callable[[], nn.Module], size: Any) -> None:
+    assert message(lambda: explainer.wrap(make(), size=size)) == (
+        f"size: expected (height, width) in pixels, or one number for a square (given: {size!r})"
+    )
 
 
-@pytest.mark.parametrize("size", [(0, 64), (64, -1)])
-def test_a_size_that_is_not_positive(size: tuple[int, int]) -> None:
-    wrong = size[0] if size[0] < 1 else size[1]
-    place = 0 if size[0] < 1 else 1
-    for make in (classifier, lambda: clip_model("small"), Own):
-        assert message(lambda make=make: explainer.wrap(make(), size=size)) == (
-            f"size.{place}: Input should be greater than 0 (given: {wrong})"
-        )
+def test_one_number_is_a_square() -> None:
+    assert explainer.wrap(classifier(), size=96).encoder.preprocess.size == (96, 96)
 
 
 def test_methods_and_their_settings() -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Annotated, Any
 
-from pydantic import Field, PositiveInt, WithJsonSchema
+from pydantic import Field, WithJsonSchema
 
 from explainer_registry import EncoderSpec, Schema, hookimpl
-from explainer_registry.source import ModelSource
+from explainer_registry.source import InputSize, ModelSource
 
 
 class OpenClip(Schema):
@@ -21,9 +21,7 @@ class OpenClip(Schema):
     tokenizer: Annotated[Any, WithJsonSchema({"type": "null"})] = Field(
         None, description="Turns a list of texts into tokens; only needed with a module."
     )
-    size: tuple[PositiveInt, PositiveInt] | None = Field(
-        None, description="Height and width of the input; the model's own by default."
-    )
+    size: InputSize | None = Field(None, description="Height and width of the input; the model's own by default.")
     device: str = Field("cpu", description="Where a model that is made here is put.")
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
 from explainer_registry import EncoderSpec, Schema, hookimpl
-from explainer_registry.source import ModelSource
+from explainer_registry.source import InputSize, ModelSource
 
 
 class Timm(Schema):
@@ -18,9 +18,7 @@ class Timm(Schema):
     checkpoint: str | None = Field(None, description="Path of a checkpoint to load instead of published weights.")
     num_classes: int | None = Field(None, ge=1, description="Number of classes, where it is not the published one.")
     classes: tuple[str, ...] | None = Field(None, description="Names of the classes, in the order of the logits.")
-    size: tuple[PositiveInt, PositiveInt] | None = Field(
-        None, description="Height and width of the input; the model's own by default."
-    )
+    size: InputSize | None = Field(None, description="Height and width of the input; the model's own by default.")
     device: str = Field("cpu", description="Where a model that is made here is put.")
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from pydantic import Field, PositiveInt
+from pydantic import Field
 
 from explainer_registry import EncoderSpec, Schema, hookimpl
-from explainer_registry.source import ModelSource
+from explainer_registry.source import InputSize, ModelSource
 
 
 class Torch(Schema):
@@ -20,7 +20,7 @@ class Torch(Schema):
         None, description="How the layer's output is laid out, where its shape does not tell."
     )
     classes: tuple[str, ...] | None = Field(None, description="Names of the classes, in the order of the logits.")
-    size: tuple[PositiveInt, PositiveInt] = Field((224, 224), description="Height and width of the input.")
+    size: InputSize = Field((224, 224), description="Height and width of the input.")
     mean: tuple[float, float, float] = Field((0.485, 0.456, 0.406), description="Subtracted from values in [0, 1].")
     std: tuple[float, float, float] = Field((0.229, 0.224, 0.225), description="Divided by.")
 
