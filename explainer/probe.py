@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -147,7 +148,7 @@ def entrance(model: nn.Module) -> Tensor:
             tokens and positions may be kept in another type.
     """
     layers = (m.weight for m in model.modules() if isinstance(m, (nn.Conv2d, nn.Linear)))
-    weights = (p for p in (*layers, *model.parameters()) if p.is_floating_point())
+    weights = (p for p in itertools.chain(layers, model.parameters()) if p.is_floating_point())
     return next(weights, torch.zeros(0))
 
 
