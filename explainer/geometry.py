@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 from collections import Counter
 from dataclasses import dataclass
 
+from explainer.blocks import AttentionStep
 from explainer.hooks import LayerError
 from explainer.layout import LAYOUTS, Grid, Layout, fit
-from explainer.probe import AttentionStep, Probe, Step
+from explainer.probe import BATCH, Probe, Step
 
 
 @dataclass(frozen=True)
@@ -34,8 +36,12 @@ class Geometry:
     Attributes:
         last: The last map before the model pools; what a readout reads. None where no layer has a map.
         gradient: The last map whose cells all reach the output, so that a gradient exists there.
-        blocks: Dense attentions over the patch tokens of `last`, in order.
+        blocks: Modules before `last` that compute dense attention over one grid of patch tokens, in order: that
+            of `last` where there are any, else the last grid that has some.
+        stream: The last run of these blocks that add to one residual stream; empty where that was not found.
         final_norm: The module that turns the residual stream into `last`; None where they are the same.
+        direct: Whether `last` is the residual stream, or `final_norm` of it. Otherwise more follows behind the
+            last block (convolutions, another resolution).
     """
 
     def __init__(
@@ -45,13 +51,18 @@ class Geometry:
         class_token_pooled: bool,
         layer: str | None = None,
         layout: Layout | None = None,
+        only_last_cells: bool = False,
     ) -> None:
         self.probe = probe
+        self._only_last_cells = False
         self._steps = {step.name: step for step in probe.steps if step.shape is not None}
         self._runs = Counter(step.name for step in probe.steps)
         self.last = self._given(layer, layout) if layer else self._find_last()
+        self._only_last_cells = only_last_cells
         self.blocks = self._dense_blocks()
         self.final_norm = self._find_final_norm()
+        self.stream = self._streaming()
+        self.direct = self._stream_becomes_last()
         self.gradient = self._find_gradient(class_token_pooled)
 
     @property
@@ -64,6 +75,15 @@ class Geometry:
     def attention_owners(self) -> frozenset[str]:
         """Paths of all modules that compute attention, of whatever kind."""
         return frozenset(attention.name for attention in self.probe.attentions)
+
+    @property
+    def attention_ends(self) -> dict[str, set[int]]:
+        """Where the attentions of each module reach the residual stream; see :class:`explainer.tape.Tape`."""
+        ends: dict[str, set[int]] = {}
+        for attention in self.probe.attentions:
+            if attention.ends is not None:
+                ends.setdefault(attention.name, set()).add(attention.ends)
+        return ends
 
     def grid(self, layer: str) -> Grid:
         """Return how a layer lies on the picture.
@@ -86,6 +106,16 @@ class Geometry:
             shape = " x ".join(str(n) for n in (step.shape or ())[1:])
             reason = f"layer '{layer}' gives {shape} per picture, which does not lie on the picture"
         raise LayerError(f"{reason}; nearest layers that do: {', '.join(near) or 'none'}")
+
+    @property
+    def prefix_norm(self) -> str | None:
+        """The module that the prefix tokens of `last` run through alone, behind it; None where there is none."""
+        if self.last is None:
+            return None
+        shape = (BATCH, self.last.grid.prefix, self.last.channels)
+        end = self._steps[self.last.layer].end
+        behind = [step.name for step in self.probe.steps if step.start > end and step.received == step.shape == shape]
+        return behind[0] if behind else None
 
     def block(self, index: int) -> AttentionStep:
         """Return a dense attention by its place; negative places count from the last.
@@ -115,14 +145,21 @@ class Geometry:
         return self.blocks[len(self.blocks) - count :]
 
     def _fits(self, step: Step) -> bool:
+        if step.grid is None or (self._only_last_cells and self.last and not step.grid.same_cells(self.last.grid)):
+            return False
         # A module that runs twice (one activation used all over) has no one output to read.
-        return step.grid is not None and self._runs[step.name] == 1 and bool(step.name)
+        return self._runs[step.name] == 1 and bool(step.name)
 
     def _lies(self, step: Step) -> bool:
         return self._fits(step) and not self.probe.inside_attention(step.name)
 
     def _find_last(self) -> Choice | None:
-        candidates = [step for step in self.probe.steps if self._lies(step)]
+        # One channel is no feature map: a pooled vector [B, C, 1] is as long as many a grid.
+        candidates = [
+            step
+            for step in self.probe.steps
+            if self._lies(step) and step.shape and step.grid and _width(step.shape, step.grid) > 1
+        ]
         # A network that attends in its own forward, and is part of another, has everything inside.
         candidates = candidates or [step for step in self.probe.steps if self._fits(step)]
         if not candidates:
@@ -140,9 +177,15 @@ class Geometry:
         return _chosen(step, f"given, with layout {layout}", grid)
 
     def _dense_blocks(self) -> tuple[AttentionStep, ...]:
-        if self.last is None or self.last.grid.layout != "NLC":
+        # A module that attends several times (head by head) is one block.
+        if self.last is None:
             return ()
-        return tuple(a for a in self.probe.attentions if a.grid == self.last.grid)
+        end = self._steps[self.last.layer].end
+        before = [a for a in self.probe.attentions if a.start < end]
+        dense = {a.name: (a, a.grid) for a in before if a.grid is not None}.values()
+        deepest = [grid for _, grid in dense][-1:]
+        runs = [tuple(a for a, grid in dense if grid.same_cells(cells)) for cells in (self.last.grid, *deepest)]
+        return runs[0] or runs[-1]
 
     def _find_final_norm(self) -> str | None:
         if self.last is None or not self.blocks:
@@ -150,6 +193,31 @@ class Geometry:
         step = self._steps[self.last.layer]
         behind = step.start > self.blocks[-1].start
         return self.last.layer if behind else None
+
+    def _stream_becomes_last(self) -> bool:
+        """Whether the last map is made of the residual stream by one module, or is the stream."""
+        if self.last is None or not self.blocks:
+            return False
+        last, stream = self._steps[self.last.layer], self.blocks[-1].stream
+        becomes = last.received if self.final_norm else last.shape
+        if stream is None or becomes is None:
+            return False
+        unchanged = stream.handed if self.final_norm else stream.returned
+        grid, goal = (self.last.grid.on_cells(shape) for shape in (stream.shape, becomes))
+        if grid is None or goal is None or _width(stream.shape, grid) != _width(becomes, goal):
+            return False
+        # A module is handed the stream as it is; a map can be laid out from it in any way.
+        laid = not self.final_norm or grid.layout == goal.layout
+        return laid and (unchanged is None or last.name in unchanged)
+
+    def _streaming(self) -> tuple[AttentionStep, ...]:
+        lost = {attention.name for attention in self.probe.attentions if attention.stream is None}
+        if not self.blocks or self.blocks[-1].name in lost:
+            return ()
+        backwards = self.blocks[::-1]
+        pairs = itertools.pairwise(backwards)
+        run = itertools.takewhile(lambda pair: pair[1].name not in lost and _on_one_stream(*pair[::-1]), pairs)
+        return (*(earlier for _, earlier in run),)[::-1] + backwards[:1]
 
     def _find_gradient(self, class_token_pooled: bool) -> Choice | None:
         if self.last is None or not class_token_pooled or not self.probe.mixers:
@@ -171,12 +239,22 @@ class Geometry:
         )
 
 
+def _on_one_stream(earlier: AttentionStep, later: AttentionStep) -> bool:
+    first, second = earlier.stream, later.stream
+    if first is None or second is None or first.shape != second.shape:
+        return False
+    return first.taking is None or later.name in first.taking
+
+
+def _width(shape: tuple[int, ...], grid: Grid) -> int:
+    return shape[1] if grid.layout in ("NCHW", "NCL") else shape[-1]
+
+
 def _chosen(step: Step, why: str, grid: Grid | None = None) -> Choice:
     grid = grid or step.grid
     assert grid is not None  # noqa: S101  the caller chose a step that lies on the picture
     assert step.shape is not None  # noqa: S101  and so has a shape
-    channels = step.shape[1] if grid.layout in ("NCHW", "NCL") else step.shape[-1]
-    return Choice(step.name, grid, channels, why)
+    return Choice(step.name, grid, _width(step.shape, grid), why)
 
 
 def _laid(shape: tuple[int, ...], layout: Layout) -> Grid:

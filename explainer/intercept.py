@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 import types
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,10 +18,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from explainer.attention import AttentionCall, Rule, ordinary
+from explainer.attention import AS_IT_IS, AttentionCall, Rule, additive, ordinary
+from explainer.heads import folding, heads_of, is_handed_heads, token_columns
 from explainer.hooks import HookManager, named_modules
-from explainer.tape import Tape
-from explainer.written_out import Scores, WrittenOut
+from explainer.tape import IN_PLACE, Tape
+from explainer.written_out import Found, WrittenOut
 
 
 class StopForward(BaseException):
@@ -40,6 +41,9 @@ def _open_copy(function: Callable[..., Any]) -> Callable[..., Any]:
     copy.__kwdefaults__ = source.__kwdefaults__
     return copy
 
+
+Resume = Callable[[AttentionCall], Tensor]
+"""Takes the attention behind which a forward pass goes on, to the residual stream that it goes on with."""
 
 _SOFTMAX = frozenset({torch.softmax, F.softmax, Tensor.softmax})
 _multi_head = _open_copy(F.multi_head_attention_forward)
@@ -65,6 +69,8 @@ class AttentionTap(TorchFunctionMode):
         weights: bool,
         follow: bool,
         stop_after: str | None,
+        resume: Resume | None,
+        ends: Mapping[str, Collection[int]] | None,
     ) -> None:
         super().__init__()
         self.calls: list[AttentionCall] = []
@@ -74,8 +80,10 @@ class AttentionTap(TorchFunctionMode):
         self._weights = weights
         self._follow = follow
         self._stop_after = stop_after
-        self._stack: list[tuple[str, nn.Module, Tensor | None]] = []
-        self._open: list[AttentionCall] = []
+        self._resume = resume
+        self._stack: list[tuple[str, nn.Module, list[Tensor]]] = []
+        self._attending = 0
+        self._tape = Tape(ends)
         self._written = WrittenOut()
 
     def run(self, forward: Callable[[], Tensor]) -> Tensor | None:
@@ -85,14 +93,9 @@ class AttentionTap(TorchFunctionMode):
         except StopForward:
             return None
 
-    def by_name(self) -> dict[str, AttentionCall]:
-        """The calls by module path; of a module that ran twice, the last call."""
-        return {call.name: call for call in self.calls}
-
     def entered(self, name: str, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Note that a module starts to run."""
-        given = (*args, *kwargs.values())
-        self._stack.append((name, module, next((v for v in given if isinstance(v, Tensor)), None)))
+        self._stack.append((name, module, [v for v in (*args, *kwargs.values()) if isinstance(v, Tensor)]))
 
     def left(self, name: str) -> None:
         """Note that a module has returned."""
@@ -111,8 +114,8 @@ class AttentionTap(TorchFunctionMode):
         if func in _SOFTMAX:
             self._note_softmax()
         if (found := self._written.closes(func, args)) is not None:
-            return self._attend_written_out(func, args, kwargs, *found)
-        result = self._followed(func, args, kwargs) if self._open else func(*args, **kwargs)
+            return self._attend_written_out(func, args, kwargs, found)
+        result = self._followed(func, args, kwargs) if self._tape else func(*args, **kwargs)
         self._written.saw(func, args, kwargs, result)
         return result
 
@@ -138,39 +141,34 @@ class AttentionTap(TorchFunctionMode):
     def _attend(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         call, dropout = self._call(*args, **kwargs)
         self._last = call
-        return self._finish(call, dropout, lambda: F.scaled_dot_product_attention(*args, **kwargs))
+        sources = [value for value in (*args[:3], *kwargs.values()) if isinstance(value, Tensor)]
+        return self._finish(call, dropout, sources, lambda: F.scaled_dot_product_attention(*args, **kwargs))
 
     def _attend_written_out(
-        self,
-        func: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        scores: Scores,
-        weights: Tensor,
-        value: Tensor,
+        self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], found: Found
     ) -> Tensor:
-        call = self._named(scores.query, scores.key, value, scores.bias, scores.scale)
-        if self._weights and weights.requires_grad:
-            call.recorded_weights = weights
-        ordinary_output = (lambda: func(*args, **kwargs).transpose(-2, -1)) if scores.flipped else None
-        output = self._finish(call, False, ordinary_output or (lambda: func(*args, **kwargs)))
-        return output.transpose(-2, -1) if scores.flipped else output
+        scores = found.scores
+        call = self._named(scores.query, scores.key, found.value, scores.bias, scores.scale, found.weights)
+        call.form = found.form.then(call.form) if found.form is not AS_IT_IS else call.form
+        call.altered = scores.altered
+        return self._finish(call, False, args, lambda: func(*args, **kwargs))
 
-    def _finish(self, call: AttentionCall, dropout: bool, compute: Callable[[], Tensor]) -> Tensor:
+    def _finish(
+        self, call: AttentionCall, dropout: bool, sources: Sequence[Any], compute: Callable[[], Tensor]
+    ) -> Tensor:
         chosen = self._only is None or call.name in self._only
-        output = self._replaced(call, dropout) if chosen else None
-        if output is None:
-            output = compute()
-        call.output = output
+        heads = self._replaced(call, dropout) if chosen else None
+        # Contiguous, because a model may take a view of what it has computed.
+        given = compute() if heads is None else call.form.from_heads(heads).contiguous()
+        call.output = call.form.to_heads(given) if heads is None else heads
         if chosen:
             self.calls.append(call)
         if self._follow:
             # The others are followed too, to see where one addition takes several attentions in.
-            call.tape = Tape.following(output, len(self._stack))
-            self._open.append(call)
+            call.way = self._tape.follow(given, call, call.name, self._attending, sources)
         elif call.name == self._stop_after:
             raise StopForward
-        return output
+        return given
 
     def _replaced(self, call: AttentionCall, dropout: bool) -> Tensor | None:
         output = self._rule(call) if self._rule else None
@@ -194,18 +192,26 @@ class AttentionTap(TorchFunctionMode):
         if enable_gqa:
             groups = query.shape[-3] // key.shape[-3]
             key, value = (t.repeat_interleave(groups, dim=-3) for t in (key, value))
-        bias = _additive(attn_mask, is_causal, query, key)
+        bias = additive(attn_mask, is_causal, query, key)
         factor = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
         return self._named(query, key, value, bias, factor), dropout_p > 0
 
     def _named(
-        self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, scale: float | Tensor
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        bias: Tensor | None,
+        scale: float | Tensor,
+        weights: Tensor | None = None,
     ) -> AttentionCall:
-        name, module, received = self._stack[-1] if self._stack else ("", None, None)
+        name, module, received = self._owner()
         sequence_first = False
         if isinstance(module, nn.MultiheadAttention) and received is not None and received.dim() == 3:
             sequence_first = not module.batch_first
             received = received.transpose(0, 1) if sequence_first else received
+        form = folding(query, received)
+        query, key, value, weights, bias = heads_of(query, key, value, weights, bias, form)
         return AttentionCall(
             name=name,
             query=query,
@@ -213,34 +219,33 @@ class AttentionTap(TorchFunctionMode):
             value=value,
             bias=bias,
             scale=scale,
-            input=received,
+            input=token_columns(received, query.shape[-2]),
+            recorded_weights=weights,
+            form=form,
             sequence_first=sequence_first,
         )
 
+    def _owner(self) -> tuple[str, nn.Module | None, Tensor | None]:
+        """Find the module that attends: the innermost one that was not handed the heads."""
+        for place in range(len(self._stack), 0, -1):
+            name, module, given = self._stack[place - 1]
+            if not is_handed_heads(given):
+                self._attending = place
+                return name, module, given[0] if given else None
+        self._attending = 0
+        return "", None, None
+
     def _followed(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        tapes = [(call, call.tape) for call in self._open if call.tape is not None]
-        ended = [call for call, tape in tapes if tape.before(func, args, kwargs, len(self._stack))]
-        for call in ended:
-            self._open.remove(call)
-            if len(ended) > 1:
-                call.tape = None  # added together: the share of each is not known
-        if any(call.name == self._stop_after for call in ended):
-            raise StopForward
+        closed = self._tape.before(func, args, kwargs, len(self._stack))
+        if closed is not None and any(way.owner == self._stop_after for way in closed.joined):
+            if self._resume is None:
+                raise StopForward
+            stream = self._resume(closed.subject)
+            return args[0].copy_(stream) if func.__name__ in IN_PLACE else stream
         result = func(*args, **kwargs)
-        for call, tape in tapes:
-            if call not in ended:
-                tape.after(func, args, kwargs, result)
+        if closed is None:
+            self._tape.after(func, args, kwargs, result)
         return result
-
-
-def _additive(mask: Tensor | None, causal: bool, query: Tensor, key: Tensor) -> Tensor | None:
-    """Write any mask as what is added before the softmax."""
-    if causal:
-        shape = (query.shape[-2], key.shape[-2])
-        mask = torch.ones(shape, dtype=torch.bool, device=query.device).tril()
-    if mask is None or mask.dtype != torch.bool:
-        return mask
-    return torch.zeros(mask.shape, dtype=query.dtype, device=query.device).masked_fill(~mask, -math.inf)
 
 
 def intercept(
@@ -251,7 +256,9 @@ def intercept(
     weights: bool = False,
     follow: bool = False,
     stop_after: str | None = None,
+    resume: Resume | None = None,
     owners: Collection[str] | None = None,
+    ends: Mapping[str, Collection[int]] | None = None,
 ) -> AttentionTap:
     """Watch, and where asked for replace, the attentions of a model until the hooks are undone.
 
@@ -264,13 +271,18 @@ def intercept(
             :meth:`AttentionCall.project`, ``residual`` and ``increment``.
         stop_after: Leave the forward pass behind this attention module (with `follow`, at its residual
             addition); run it with :meth:`AttentionTap.run`.
+        resume: With `follow`: do not leave there, but go on with the residual stream that this gives, in the
+            place of what the addition would give.
         owners: Paths of all modules that compute attention, where they are known; watching only these is
             cheaper than watching every module.
+        ends: With `follow`: where the residual additions are, if that is known; see :class:`Tape`.
 
     Returns:
         The tap, whose ``calls`` fill during the forward pass.
     """
-    tap = AttentionTap(rule=rule, only=only, weights=weights, follow=follow, stop_after=stop_after)
+    tap = AttentionTap(
+        rule=rule, only=only, weights=weights, follow=follow, stop_after=stop_after, resume=resume, ends=ends
+    )
     for name, module in named_modules(hooks.model).items():
         if owners is not None and name not in owners:
             continue

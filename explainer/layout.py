@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -60,6 +60,26 @@ class Grid:
         """Lay an output of the layer out as one row per cell, [B, height*width, C]."""
         return self.to_map(output).flatten(2).transpose(1, 2)
 
+    def same_cells(self, other: Grid) -> bool:
+        """Whether another grid has as many rows and columns."""
+        return (self.height, self.width) == (other.height, other.width)
+
+    def on_cells(self, shape: tuple[int, ...]) -> Grid | None:
+        """Lay another shape out on the same cells.
+
+        Args:
+            shape: [B, h, w, C], [B, C, h, w] or [B, prefix + h*w, C].
+
+        Returns:
+            The grid of that shape; None where it has other cells.
+        """
+        cells = (self.height, self.width)
+        if len(shape) == 4:
+            layouts: dict[tuple[int, ...], Layout] = {shape[1:3]: "NHWC", shape[2:4]: "NCHW"}
+            return Grid(*cells, layouts[cells]) if cells in layouts else None
+        prefix = shape[1] - self.height * self.width if len(shape) == 3 else -1
+        return Grid(*cells, "NLC", prefix) if 0 <= prefix <= max(MOST_PREFIX_TOKENS, self.prefix) else None
+
     def cell_at(self, x: float, y: float) -> int:
         """Index of the cell that holds the point (x, y), both in [0, 1] from the top left corner."""
         column = min(int(x * self.width), self.width - 1)
@@ -83,8 +103,60 @@ def seen_grids(shapes: Iterable[tuple[int, ...]], size: tuple[int, int]) -> list
     found: set[tuple[int, int]] = set()
     for shape in shapes:
         if len(shape) == 4:
-            found.update(pair for pair in ((shape[2], shape[3]), (shape[1], shape[2])) if _proportional(pair, size))
+            found.update(pair for pair, lies in _map_readings(shape, size) if lies)
     return sorted(found, reverse=True)
+
+
+def sure_layout(shape: tuple[int, ...], size: tuple[int, int]) -> Layout | None:
+    """Tell in which layout a map of four dimensions is, where its shape leaves no choice; None elsewhere.
+
+    Args:
+        shape: Shape of an output.
+        size: Height and width of the model's input.
+    """
+    if len(shape) != 4:
+        return None
+    (_, last), (_, first) = _map_readings(shape, size)
+    return None if first == last else "NCHW" if last else "NHWC"
+
+
+def is_open(shapes: Iterable[tuple[int, ...]], size: tuple[int, int]) -> bool:
+    """Whether some map can be read in two layouts, and the others do not tell in which.
+
+    Args:
+        shapes: Shapes of outputs.
+        size: Height and width of the model's input.
+    """
+    maps = [shape for shape in shapes if len(shape) == 4]
+    both = any(all(lies for _, lies in _map_readings(shape, size)) for shape in maps)
+    return both and len({sure_layout(shape, size) for shape in maps} - {None}) != 1
+
+
+def map_layouts(
+    shapes: Sequence[tuple[int, ...]], size: tuple[int, int], grown: Sequence[tuple[int, ...]]
+) -> Iterator[Layout]:
+    """Tell in which layout each output is, where it is a map.
+
+    Args:
+        shapes: Shapes of outputs, in the order in which they ran.
+        size: Height and width of the model's input.
+        grown: Their shapes for an input twice as high and wide, where channels stay and cells double; empty where
+            they are not known.
+
+    Yields:
+        One layout for each shape: that of the last one that left no choice, where nothing else tells.
+    """
+    found: Layout = "NCHW"
+    for shape in reversed(shapes):
+        found = sure_layout(shape, size) or found
+    for place, shape in enumerate(shapes):
+        found = sure_layout(shape, size) or found
+        after = grown[place] if grown else shape
+        kept = [index for index in (1, 3) if len(shape) == len(after) == 4 and shape[index] == after[index]]
+        if len(kept) == 1:
+            yield "NCHW" if kept == [1] else "NHWC"
+        else:
+            yield found
 
 
 def fit(
@@ -93,6 +165,7 @@ def fit(
     grids: Iterable[tuple[int, int]] = (),
     prefix: int | None = None,
     layout: Layout | None = None,
+    maps: Layout = "NCHW",
 ) -> Grid | None:
     """Find how an output of this shape lies on the picture.
 
@@ -102,11 +175,14 @@ def fit(
         grids: Grids that the model is known to have, for sequences.
         prefix: Number of prefix tokens where the model states it.
         layout: The layout, where the user states it.
+        maps: The layout of a map whose shape can be read in two.
 
     Returns:
         The grid, or None where the shape holds no map of at least two rows and two columns.
     """
     readings = _readings(shape, size, list(grids), prefix, layout)
+    if maps == "NHWC":
+        readings = reversed(list(readings)) if len(shape) == 4 else readings
     return next((grid for grid in readings if grid is not None and layout in (None, grid.layout)), None)
 
 
@@ -119,26 +195,51 @@ def _readings(
 ) -> Iterator[Grid | None]:
     """Everything that a shape can be, the likeliest first."""
     if len(shape) == 4:
-        if _proportional((shape[2], shape[3]), size):
-            yield Grid(shape[2], shape[3], "NCHW")
-        if _proportional((shape[1], shape[2]), size):
-            yield Grid(shape[1], shape[2], "NHWC")
+        layouts: tuple[Layout, Layout] = ("NCHW", "NHWC")
+        for kept, (pair, lies) in zip(layouts, _map_readings(shape, size), strict=True):
+            if lies:
+                yield Grid(*pair, kept)
     elif len(shape) == 3:
         yield _sequence(shape[1], "NLC", grids, prefix)
         yield _sequence(shape[2], "NCL", grids, 0)
+        if len(grids) == 1:
+            # The one grid that was seen is likelier, behind many prompts or registers, than one that was not.
+            yield _sequence(shape[1], "NLC", grids, prefix, most=grids[0][0] * grids[0][1])
+        yield _halved(shape[1], grids, prefix)
         yield _guessed(shape[1], "NLC", size, prefix)
         if layout == "NCL":
             yield _guessed(shape[2], "NCL", size, 0)
 
 
-def _sequence(length: int, layout: Layout, grids: Iterable[tuple[int, int]], prefix: int | None) -> Grid | None:
-    spare = {(h, w): length - h * w for h, w in grids if 0 <= length - h * w <= MOST_PREFIX_TOKENS}
-    if prefix is not None and prefix in spare.values():
+def _sequence(
+    length: int,
+    layout: Layout,
+    grids: Iterable[tuple[int, int]],
+    prefix: int | None,
+    most: int = MOST_PREFIX_TOKENS,
+) -> Grid | None:
+    spare = {(h, w): length - h * w for h, w in grids if 0 <= length - h * w <= most}
+    if layout == "NCL":
+        spare = {grid: rest for grid, rest in spare.items() if not rest}
+    elif prefix is not None and prefix in spare.values():
         spare = {grid: rest for grid, rest in spare.items() if rest == prefix}
     if not spare:
         return None
     (height, width), rest = min(spare.items(), key=lambda item: item[1])
     return Grid(height, width, layout, rest)
+
+
+def _halved(length: int, grids: list[tuple[int, int]], prefix: int | None) -> Grid | None:
+    """Find a grid that was seen, halved until it has as many cells as there are tokens; halves round either way."""
+    for height, width in grids:
+        for up in (1, 0):
+            rows, columns = height, width
+            while min(rows, columns) > 2 - up:
+                rows, columns = (rows + up) // 2, (columns + up) // 2
+                rest = length - rows * columns
+                if min(rows, columns) > 1 and rest in (0, prefix):
+                    return Grid(rows, columns, "NLC", rest)
+    return None
 
 
 def _guessed(length: int, layout: Layout, size: tuple[int, int], prefix: int | None) -> Grid | None:
@@ -159,9 +260,17 @@ def _factors(length: int, size: tuple[int, int]) -> list[tuple[int, int]]:
     return [pair for pair in pairs if _proportional(pair, size)]
 
 
-def _proportional(grid: tuple[int, int], size: tuple[int, int]) -> bool:
-    """Whether cells of this grid are square on the picture, up to one cell of rounding."""
+def _map_readings(shape: tuple[int, ...], size: tuple[int, int]) -> tuple[tuple[tuple[int, int], bool], ...]:
+    """The rows and columns of a shape of four dimensions, channels first and channels last, and whether they fit."""
+    first, last = (shape[2], shape[3]), (shape[1], shape[2])
+    # Convolutions without padding take the same off the longer and the shorter edge.
+    slack = 1 if size[0] == size[1] else 2
+    return (first, _proportional(first, size, slack)), (last, _proportional(last, size))
+
+
+def _proportional(grid: tuple[int, int], size: tuple[int, int], slack: int = 1) -> bool:
+    """Whether cells of this grid are square on the picture, up to some cells of rounding."""
     (rows, columns), (height, width) = grid, size
     if not (1 < rows <= height and 1 < columns <= width):
         return False
-    return abs(rows - columns * height / width) <= 1 or abs(columns - rows * width / height) <= 1
+    return abs(rows - columns * height / width) <= slack or abs(columns - rows * width / height) <= slack

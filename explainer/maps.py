@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from explainer.attention import AttentionCall, Rule
+from explainer.blocks import AttentionStep
 from explainer.encoder import Encoder
 from explainer.hooks import LayerError
 from explainer.intercept import intercept
@@ -55,32 +56,36 @@ def measured_map(
 
 
 def anchored_attention(
-    encoder: Encoder, images: Tensor, targets: Targets, block: str, point: tuple[float, float] | None = None
-) -> tuple[AttentionCall, Tensor, Grid]:
-    """Run the model once and read one attention, together with the patches whose attention is wanted.
+    encoder: Encoder, images: Tensor, targets: Targets, block: AttentionStep, point: tuple[float, float] | None = None
+) -> tuple[list[AttentionCall], Tensor, Grid]:
+    """Run the model once and read one block's attention, together with the patches whose attention is wanted.
 
     Args:
         encoder: Needs attention; without a point, a readout.
         images: [B, 3, H, W].
         targets: The targets of the call; they learn what the model said.
-        block: Path of a dense attention.
+        block: A dense attention of the model.
         point: The anchor as (x, y) in [0, 1] of the model's input; None for the patch most similar to each
             target.
 
     Returns:
-        The attention, the anchors as tokens [B, T], and the grid that the patch tokens lie on.
+        The attentions of the block (one, unless it attends head by head), the anchors as tokens [B, T], and the
+        grid that the patch tokens lie on.
 
     Raises:
         LayerError: The point is not on the picture.
     """
-    last = encoder.last_map(images)
+    last, grid = encoder.last_map(images).grid, block.grid
+    assert grid is not None  # noqa: S101  it is dense
     with encoder.session() as hooks:
-        attention = intercept(hooks, only={block}, owners={block})
-        tap = hooks.tap(last.layer)
+        attention = intercept(hooks, only={block.name}, owners={block.name})
+        tap = hooks.tap(encoder.last_map(images).layer)
         targets.scores(encoder.forward(images, hooks))
-        cells = last.grid.to_columns(tap.value)
-        anchors = _anchors(point, encoder, cells, last.grid, targets)
-    return attention.calls[-1], anchors + last.grid.prefix, last.grid
+        cells = last.to_columns(tap.value)
+        anchors = _anchors(point, encoder, cells, grid if point else last, targets)
+    if point is None and not last.same_cells(grid):
+        anchors = _moved(anchors, last, grid)
+    return attention.calls, anchors + grid.prefix, grid
 
 
 def cells_to_maps(values: Tensor, grid: Grid) -> Tensor:
@@ -100,3 +105,9 @@ def _anchors(
             "0 (left, top) to 1 (right, bottom)"
         )
     return torch.full((cells.shape[0], len(targets)), grid.cell_at(x, y), device=cells.device)
+
+
+def _moved(cells: Tensor, grid: Grid, to: Grid) -> Tensor:
+    """Find the cells of another grid that hold the centres of these."""
+    rows, columns = (cells // grid.width + 0.5) / grid.height, (cells % grid.width + 0.5) / grid.width
+    return (rows * to.height).long() * to.width + (columns * to.width).long()

@@ -12,7 +12,7 @@ from explainer_registry.schema import Schema, setting_names
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-CAPABILITIES = ("features", "readout", "classes", "companion", "attention", "gradient")
+CAPABILITIES = ("features", "readout", "classes", "companion", "attention", "stream", "gradient")
 """What an encoder can offer and a method can need."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")

@@ -50,6 +50,8 @@ def coca_tower() -> nn.Module:
     return model.visual
 
 
+TALKING = ["blocks.0.attn", "blocks.1.attn"]
+"""The attentions of CaiT that mix their heads before and after the softmax."""
 RESBLOCKS = [f"transformer.resblocks.{i}.attn" for i in range(2)]
 WINDOWS = [f"layers.{i}.blocks.0.attn" for i in range(3)]
 SWIN = {"embed_dim": 16, "depths": (1, 1, 1, 2), "num_heads": (1, 2, 2, 4)}
@@ -67,7 +69,7 @@ FAMILIES: dict[str, Family] = {
     "beitv2": of_timm("beitv2_base_patch16_224"),
     "relpos": of_timm("vit_relpos_small_patch16_224"),
     "relpos post-norm": of_timm("vit_relpos_small_patch16_rpn_224"),
-    "cait": of_timm("cait_xxs24_224", owners=["blocks_token_only.0.attn", "blocks_token_only.1.attn"]),
+    "cait": of_timm("cait_xxs24_224", owners=[*TALKING, "blocks_token_only.0.attn", "blocks_token_only.1.attn"]),
     "siglip": of_timm("vit_base_patch16_siglip_224", owners=["blocks.0.attn", "blocks.1.attn", "attn_pool"]),
     "swin": Family(
         lambda: timm.create_model("swin_tiny_patch4_window7_224", num_classes=7, img_size=56, **SWIN),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from explainer.hooks import LayerError
-from explainer.layout import LAYOUTS, MOST_PREFIX_TOKENS, Grid, Layout, fit, seen_grids
+from explainer.layout import LAYOUTS, MOST_PREFIX_TOKENS, Grid, Layout, fit, is_open, map_layouts, seen_grids
 
 SIDES = st.integers(2, 12)
 PATCHES = st.integers(4, 32)
@@ -104,6 +104,11 @@ PICTURE = (224, 224)
         ((2, 64, 49), PICTURE, [(7, 7)], None, Grid(7, 7, "NLC", 15)),
         ((2, 21, 64), (64, 64), [(5, 4), (4, 4)], 5, Grid(4, 4, "NLC", 5)),
         ((2, 50, 64), PICTURE, [(14, 14), (7, 7)], 1, Grid(7, 7, "NLC", 1)),
+        # Behind many prompts or registers it is the one grid that the model shows, if there is only one.
+        ((2, 247, 768), PICTURE, [(14, 14)], None, Grid(14, 14, "NLC", 51)),
+        ((2, 84, 32), (32, 32), [(8, 8)], None, Grid(8, 8, "NLC", 20)),
+        ((2, 257, 32), PICTURE, [(7, 7)], None, Grid(16, 16, "NLC", 1)),
+        ((2, 247, 32), PICTURE, [(14, 14), (7, 7)], None, Grid(16, 15, "NLC", 7)),
         # Tokens without a grid: cells that are exactly square, then nearly so.
         ((2, 197, 192), PICTURE, [], None, Grid(14, 14, "NLC", 1)),
         ((2, 21, 64), (64, 64), [], None, Grid(4, 4, "NLC", 5)),
@@ -203,3 +208,38 @@ def test_outputs_of_another_grid(grid: Grid, shape: tuple[int, ...], message: st
     with pytest.raises(LayerError) as raised:
         grid.to_map(torch.zeros(shape))
     assert str(raised.value) == message
+
+
+def test_a_map_that_can_be_read_in_two_layouts_is_read_as_the_one_before_it():
+    size = (64, 128)
+    shapes = [(2, 8, 16, 32), (2, 16, 32, 24), (2, 8, 16, 32), (2, 50, 24), (2, 24, 16, 32), (2, 8, 16, 32)]
+    assert list(map_layouts(shapes, size, ())) == ["NHWC", "NHWC", "NHWC", "NHWC", "NCHW", "NCHW"]
+    assert is_open(shapes, size)
+    assert not is_open(shapes[:4], size)
+    assert not is_open(shapes[1:2], size)
+    assert fit(shapes[0], size) == Grid(16, 32, "NCHW")
+    assert fit(shapes[0], size, maps="NHWC") == Grid(8, 16, "NHWC")
+    assert fit((2, 24, 16, 32), size, maps="NHWC") == Grid(16, 32, "NCHW")
+
+
+def test_where_channels_are_shows_when_the_picture_grows():
+    shapes = [(2, 16, 16, 16), (2, 16, 16, 16), (2, 16, 16, 16), (2, 9)]
+    grown = [(2, 16, 32, 32), (2, 32, 32, 16), (2, 16, 16, 16), (2, 9)]
+    assert list(map_layouts(shapes, (64, 64), grown)) == ["NCHW", "NHWC", "NCHW", "NCHW"]
+
+
+def test_tokens_in_the_last_dimension_have_no_prefix():
+    assert fit((2, 3, 50), PICTURE, [(7, 7)]) is None
+    assert fit((2, 3, 49), PICTURE, [(7, 7)]) == Grid(7, 7, "NCL")
+
+
+def test_tokens_of_a_grid_that_was_halved():
+    size = (288, 192)
+    assert fit((2, 15, 384), size, [(18, 12)]) == Grid(5, 3, "NLC")
+    assert fit((2, 55, 384), size, [(18, 12)], prefix=1) == Grid(9, 6, "NLC", 1)
+    assert fit((2, 10, 384), (160, 96), [(10, 5)]) == Grid(5, 2, "NLC")
+
+
+def test_a_map_that_lost_its_border():
+    """Convolutions without padding: Inception at 200 x 300."""
+    assert fit((2, 2048, 4, 8), (200, 300)) == Grid(4, 8, "NCHW")

@@ -1,20 +1,25 @@
 """Learning a model's geometry from one run without numbers.
 
 Modules made here: data-dependent ones, ones that cannot be copied, ones that keep tensors; a timm ViT, Swin,
-CaiT, SigLIP; an open_clip tower.
+CaiT, CoaT, SigLIP; an open_clip tower.
 """
 
 from __future__ import annotations
 
+import functools
+import sys
 import threading
+import types
 from typing import Any
 
 import pytest
+import timm
 import torch
+from oracles.helpers import built
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensor
 
-from core.attentions import FAMILIES, model_of
+from core import attentions
 from core.nets import snapshot
 from explainer.layout import Grid
 from explainer.probe import BATCH, AttentionStep, Probe, probe
@@ -238,10 +243,10 @@ def test_tuples_and_repetitions() -> None:
 
 
 def test_dense_attention() -> None:
-    found = seen(model_of("deit distilled"), (64, 64))
+    found = seen(attentions.model_of("deit distilled"), (64, 64))
     grid = Grid(4, 4, "NLC", 2)
     assert [(step.name, step.query, step.key, step.grid) for step in found.attentions] == [
-        (name, (BATCH, 4, 18, 16), (BATCH, 4, 18, 16), grid) for name in FAMILIES["deit distilled"].owners
+        (name, (BATCH, 4, 18, 16), (BATCH, 4, 18, 16), grid) for name in attentions.FAMILIES["deit distilled"].owners
     ]
     assert found.inside_attention("blocks.0.attn")
     assert found.inside_attention("blocks.0.attn.proj")
@@ -253,21 +258,29 @@ def test_dense_attention() -> None:
 
 @pytest.mark.parametrize(("family", "side"), [("swin", 56), ("clip resnet", 96)])
 def test_attention_that_is_not_over_patch_tokens(family: str, side: int) -> None:
-    found = seen(model_of(family), (side, side)).attentions
-    assert [step.name for step in found] == FAMILIES[family].owners
+    found = seen(attentions.model_of(family), (side, side)).attentions
+    assert [step.name for step in found] == attentions.FAMILIES[family].owners
     windows = [step for step in found if step.query[0] != BATCH]
     assert all(step.grid is None for step in windows)
     assert bool(windows) is (family == "swin")
 
 
 def test_attention_that_pools() -> None:
-    last = seen(model_of("siglip"), (64, 64)).attentions[-1]
+    last = seen(attentions.model_of("siglip"), (64, 64)).attentions[-1]
     assert last == AttentionStep("attn_pool", last.start, (BATCH, 4, 1, 16), (BATCH, 4, 16, 16), None)
 
 
 def test_modules_that_mix_cells() -> None:
-    names = [name for name, _ in sorted(seen(model_of("cait"), (64, 64)).mixers, key=lambda pair: pair[1])]
-    assert names == ["blocks.0.attn", "blocks.1.attn", "blocks_token_only.0.attn", "blocks_token_only.1.attn"]
+    """CaiT's talking heads are attention; CoaT's factorised attention, a softmax over the tokens, is none."""
+    names = [name for name, _ in sorted(seen(attentions.model_of("cait"), (64, 64)).mixers, key=lambda pair: pair[1])]
+    assert names == attentions.FAMILIES["cait"].owners
+    factorised = built(
+        lambda: timm.create_model("coat_lite_tiny", num_classes=3, img_size=64, serial_depths=(1, 1, 1, 1))
+    )
+    found = seen(factorised, (64, 64))
+    assert found.attentions == ()
+    names = [name for name, _ in sorted(found.mixers, key=lambda pair: pair[1])]
+    assert names == [f"serial_blocks{stage}.0.factoratt_crpe" for stage in (1, 2, 3, 4)]
 
 
 class Registers(nn.Module):
@@ -290,3 +303,41 @@ class Registers(nn.Module):
 def test_prefix_tokens_that_are_stated(stated: tuple[int, ...]) -> None:
     grids = {step.name: step.grid for step in seen(Registers(*stated)).steps}
     assert grids["tokens"] == Grid(4, 4, "NLC", 3)
+
+
+@pytest.mark.parametrize("how", ["a function with a cache", "a decorator that makes caches"])
+def test_no_tensor_without_data_reaches_a_cache_of_the_process(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    @functools.lru_cache
+    def table(device: torch.device) -> Tensor:
+        return torch.ones(1, 6, 1, 1, device=device) * 2
+
+    class Shares(Seen):
+        def changed(self, x: Tensor) -> Tensor:
+            return x * table(x.device)
+
+    home = types.ModuleType("sharing")
+    home.__dict__.update({"table": table} if how.startswith("a function") else {"method_lru_cache": None})
+    monkeypatch.setitem(sys.modules, "sharing", home)
+    monkeypatch.setattr(Shares, "__module__", "sharing")
+    assert seen(Shares()).output == (BATCH, 3)
+    assert SEEN == ["numbers"]
+    assert not isinstance(table(torch.device("cpu")), FakeTensor)
+
+
+def test_a_function_that_belongs_to_the_model_itself_is_followed() -> None:
+    model = Seen()
+    own = model.forward
+    model.forward = lambda x: own(x)  # a copy of the model runs the model, not itself
+    assert [step.name for step in seen(model).steps] == ["stem", "act", "head", ""]
+
+
+class Raises(Seen):
+    """Tells nothing of its prefix tokens."""
+
+    @property
+    def num_prefix_tokens(self) -> int:
+        raise RuntimeError("not known")
+
+
+def test_a_property_that_raises() -> None:
+    assert seen(Raises()).output == (BATCH, 3)

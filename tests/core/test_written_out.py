@@ -1,7 +1,8 @@
 """Attention that a model writes out itself: recognised where it is one, left alone where it is not.
 
 Families of timm: Swin v2 (cosine, learned scale, masks), TNT, LeViT (table of biases), EfficientViT (weights
-on the right), ConViT's plain blocks; and one way after another of writing an attention, or almost one.
+on the right), ConViT (gates), CaiT (talking heads); and one way after another of writing an attention, of doing more
+with its scores, or of writing what only looks like one.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from torch.nn import functional as F
 
 from core.nets import snapshot
 from explainer.attention import ordinary
-from explainer.hooks import LayerError
 from explainer.intercept import AttentionTap, intercept
 from explainer.session import session
 
@@ -30,8 +30,9 @@ FAMILIES: dict[str, tuple[str, dict[str, Any], int, int]] = {
     "tnt": ("tnt_s_legacy_patch16_224", {"depth": 2, "img_size": 64}, 64, 4),
     "levit": ("levit_128s", {"img_size": 64}, 64, 11),
     "efficientvit": ("efficientvit_m0", {"img_size": 64}, 64, 24),
-    "convit": ("convit_tiny", {"img_size": 64, "depth": 3, "local_up_to_layer": 1}, 64, 2),
+    "convit": ("convit_tiny", {"img_size": 64, "depth": 3, "local_up_to_layer": 1}, 64, 3),
 }
+ALTERED_IN = {"convit": [True, False, False]}
 
 
 def run(model: nn.Module, images: Tensor, **options: Any) -> tuple[Tensor, AttentionTap]:
@@ -50,7 +51,7 @@ def test_family(family: str) -> None:
     before = snapshot(model)
     for watching in ({}, {"rule": ordinary}, {"weights": True}, {"follow": True}):
         output, tap = run(model, images, **watching)
-        assert len(tap.calls) == count
+        assert [call.altered for call in tap.calls] == ALTERED_IN.get(family, [False] * count)
         assert difference(output, plain) <= 1e-5
         for call in tap.calls:
             torch.testing.assert_close(call.weights.sum(dim=-1), torch.ones(call.query.shape[:-1]))
@@ -94,6 +95,7 @@ class Written(nn.Module):
         self.rule, self.drop, self.softmax = rule, nn.Dropout(0.1), nn.Softmax(dim=-1)
         self.qkv, self.mix, self.out = nn.Linear(12, 36), nn.Linear(3, 3), nn.Linear(12, 12)
         self.query = nn.Parameter(torch.randn(1, HEADS, 1, WIDTH))
+        self.memory = nn.Parameter(torch.randn(TOKENS, HEADS * WIDTH))
 
     def forward(self, x: Tensor) -> Tensor:
         query, key, value = self.qkv(x).reshape(2, TOKENS, 3, HEADS, WIDTH).permute(2, 0, 3, 1, 4)
@@ -162,8 +164,7 @@ def mixed(module: nn.Module, weights: Tensor) -> Tensor:
     return module.mix(weights.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
-LEFT_ALONE: dict[str, Rule] = {
-    "normalised over the queries": lambda _m, q, k, v: product(q, k).softmax(-2) @ v,
+ALTERED: dict[str, Rule] = {
     "talking heads before": lambda m, q, k, v: mixed(m, product(q, k)).softmax(-1) @ v,
     "talking heads after": lambda m, q, k, v: mixed(m, product(q, k).softmax(-1)) @ v,
     "renormalised": lambda _m, q, k, v: (lambda w: w / w.sum(-2, keepdim=True))(product(q, k).softmax(-1)) @ v,
@@ -176,9 +177,41 @@ LEFT_ALONE: dict[str, Rule] = {
     "a view changed after": changed_after(lambda weights: weights[..., 0].zero_()),
     "scaled behind the bias": lambda _m, q, k, v: ((product(q, k) + BIAS) * 0.3).softmax(-1) @ v,
     "clamped": lambda _m, q, k, v: product(q, k).clamp(-1, 1).softmax(-1) @ v,
+    "capped": lambda _m, q, k, v: (3 * torch.tanh(product(q, k) / 3)).softmax(-1) @ v,
+    "masked by a choice": lambda _m, q, k, v: torch.where(MASK, product(q, k), -math.inf).softmax(-1) @ v,
+    "normalised over both": lambda _m, q, k, v: (product(q, k).softmax(-1) * product(q, k).softmax(-2)) @ v,
+    "turned before the softmax": lambda _m, q, k, v: product(q, k).transpose(-2, -1).softmax(-1) @ v,
+    "gated": lambda m, q, k, v: (0.7 * product(q, k).softmax(-1) + 0.3 * BIAS.softmax(-1)) @ v,
     "folded only for the softmax": refolded,
+}
+
+
+def of_a_memory(module: nn.Module, query: Tensor, _key: Tensor, _value: Tensor) -> Tensor:
+    """Keys and values that are the same for all pictures."""
+    weights = (query.transpose(1, 2).flatten(2) @ module.memory.t()).softmax(-1)
+    return (weights @ module.memory.detach()).unflatten(2, (HEADS, WIDTH)).transpose(1, 2)
+
+
+def routed(module: nn.Module, query: Tensor, _key: Tensor, _value: Tensor) -> Tensor:
+    """A mixture of experts, of which a softmax chooses."""
+    x = query.transpose(1, 2).flatten(2)
+    chosen, experts = module.memory[:3].mm(x.flatten(0, 1).t()).t().softmax(-1), torch.stack([x, 2 * x, 3 * x], dim=-2)
+    mixed = (chosen.reshape(2, TOKENS, 1, 3) @ experts).squeeze(-2)
+    return mixed.unflatten(2, (HEADS, WIDTH)).transpose(1, 2)
+
+
+LEFT_ALONE: dict[str, Rule] = {
+    "normalised over the queries": lambda _m, q, k, v: product(q, k).softmax(-2) @ v,
+    "normalised over everything": lambda _m, q, k, v: product(q, k).flatten(2).softmax(-1).view(2, 3, 5, 5) @ v,
     "without a softmax": lambda _m, q, k, v: (product(q, k) / TOKENS) @ v,
+    "linear": lambda _m, q, k, v: q.softmax(-1) @ (k.softmax(-2).mT @ v),
+    "linear, keys first": lambda _m, q, k, v: product(q.softmax(-1), k.softmax(-1)) @ v,
+    "of tokens that say it themselves": lambda m, q, k, v: (
+        m.out(q.transpose(1, 2).flatten(2))[:, None, :, :TOKENS].softmax(-1) @ v
+    ),
     "of parameters": lambda m, q, k, v: product(m.query, k).softmax(-1).expand(2, -1, 5, -1) @ v,
+    "of a memory": of_a_memory,
+    "a mixture of experts": routed,
 }
 
 
@@ -205,9 +238,54 @@ def test_ways_of_writing_it(way: str) -> None:
         assert torch.equal(call.input, tokens())
 
 
-@pytest.mark.parametrize("way", RECOGNISED)
+def parts(model: nn.Module) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries, keys and values as the rule receives them."""
+    query, key, value = model.qkv(tokens()).reshape(2, TOKENS, 3, HEADS, WIDTH).permute(2, 0, 3, 1, 4)
+    return query * 2, key * 2, value
+
+
+def applied(model: nn.Module) -> Tensor:
+    """The weights as they are applied: what the rule makes of the unit matrix as its values."""
+    query, key, _ = parts(model)
+    torch.manual_seed(3)
+    return model.rule(model, query, key, torch.eye(TOKENS).expand(2, HEADS, -1, -1)).detach()
+
+
+@pytest.mark.parametrize("way", ALTERED)
+def test_more_is_done_with_the_scores(way: str) -> None:
+    model = Written(ALTERED[way]).eval()
+    torch.manual_seed(3)
+    plain, weights = model(tokens()).detach(), applied(model)
+    some = torch.tensor([[0, 4], [3, 3]])
+    for options in ({}, {"rule": ordinary}, {"weights": True}, {"follow": True}):
+        output, tap = outputs(model, **options)
+        (call,) = tap.calls
+        assert (call.name, call.altered, call.bias) == ("", True, None)
+        torch.testing.assert_close(output, plain)
+        torch.testing.assert_close(call.weights, weights)
+        torch.testing.assert_close(ordinary(call), call.output)
+        torch.testing.assert_close(call.rows(some), torch.stack([weights[i][:, some[i]] for i in range(2)]))
+        assert torch.equal(call.input, tokens())
+
+
+@pytest.mark.parametrize("way", ALTERED)
+def test_gradients_reach_the_weights_as_applied(way: str) -> None:
+    model = Written(ALTERED[way]).eval()
+    weights, value = applied(model).requires_grad_(), parts(model)[2].detach()
+    score = model.out((weights @ value).transpose(1, 2).flatten(2)).square().sum()
+    (expected,) = torch.autograd.grad(score, weights)
+    torch.manual_seed(3)
+    with session(model) as hooks:
+        tap = intercept(hooks, weights=True)
+        score = (model(tokens()) - tokens()).square().sum()
+        (found,) = torch.autograd.grad(score, tap.calls[0].weights)
+    assert expected.abs().max() > 1e-3
+    torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("way", [*RECOGNISED, *ALTERED])
 def test_replacing_it(way: str) -> None:
-    model = Written(RECOGNISED[way]).eval()
+    model = Written({**RECOGNISED, **ALTERED}[way]).eval()
     output, _ = outputs(model, rule=lambda call: call.value.mean(dim=-2, keepdim=True).expand_as(call.value))
     value = model.qkv(tokens()).reshape(2, TOKENS, 3, HEADS, WIDTH)[:, :, 2].mean(dim=1, keepdim=True)
     expected = tokens() + model.out(value.flatten(2)).expand(-1, TOKENS, -1)
@@ -257,7 +335,12 @@ def test_following_it() -> None:
     torch.testing.assert_close(call.project(call.output), call.increment)
 
 
-def test_following_it_from_the_right() -> None:
-    _, tap = outputs(Residual(RECOGNISED["from the right"]).eval(), follow=True)
-    with pytest.raises(LayerError):
-        tap.calls[0].project(tap.calls[0].output)
+@pytest.mark.parametrize("way", ["from the right", "talking heads after"])
+def test_following_it_from_the_right_and_altered(way: str) -> None:
+    model = Residual({**RECOGNISED, **ALTERED}[way]).eval()
+    _, tap = outputs(model, follow=True)
+    (call,) = tap.calls
+    torch.testing.assert_close(call.increment, 2 * model.attn(tokens()).detach())
+    heads = torch.randn(call.output.shape, generator=torch.Generator().manual_seed(4))
+    projected = 2 * (tokens() + model.attn.out(heads.transpose(1, 2).flatten(2))).detach()
+    torch.testing.assert_close(call.project(heads), projected)

@@ -72,7 +72,7 @@ def test_fields_are_keyword_only():
 
 
 def test_capabilities():
-    assert CAPABILITIES == ("features", "readout", "classes", "companion", "attention", "gradient")
+    assert CAPABILITIES == ("features", "readout", "classes", "companion", "attention", "stream", "gradient")
     assert method(needs=CAPABILITIES).needs == frozenset(CAPABILITIES)
 
 
@@ -152,13 +152,13 @@ def test_capabilities():
         pytest.param(
             {"needs": {"atention"}},
             "method 'gem': needs names no capability with 'atention'; did you mean 'attention'? "
-            "(capabilities: features, readout, classes, companion, attention, gradient)",
+            "(capabilities: features, readout, classes, companion, attention, stream, gradient)",
             id="misspelt capability",
         ),
         pytest.param(
             {"default_with": {"txt"}},
             "method 'gem': default_with names no capability with 'txt' "
-            "(capabilities: features, readout, classes, companion, attention, gradient)",
+            "(capabilities: features, readout, classes, companion, attention, stream, gradient)",
             id="unknown capability",
         ),
         pytest.param(

@@ -17,43 +17,49 @@ from explainer.target import Targets
 if TYPE_CHECKING:
     from explainer_plugins.attention_maps import AttentionMap
 
-Pair = Callable[[AttentionCall], tuple[Tensor, Tensor, "Tensor | None"]]
-"""Picks what asks, what is asked, and the bias, of one attention."""
+Rows = Callable[[AttentionCall, Tensor], Tensor]
+"""Takes an attention and tokens [B, R] to the rows [B, H, R, N] of a matrix of weights that belong to them."""
 
 
 def query_key(config: AttentionMap, encoder: Encoder, images: Tensor, targets: Targets) -> Tensor:
     """Map the row of softmax(s q k^T + bias) that belongs to the anchor patch; see :func:`attention_map`."""
-    return attention_map(config, encoder, images, targets, lambda call: (call.query, call.key, call.bias))
+    return attention_map(config, encoder, images, targets, AttentionCall.rows)
 
 
 def query_query(config: AttentionMap, encoder: Encoder, images: Tensor, targets: Targets) -> Tensor:
     """Map the anchor's row of softmax(s q q^T); see :func:`attention_map`."""
-    return attention_map(config, encoder, images, targets, lambda call: (call.query, call.query, None))
+    return attention_map(config, encoder, images, targets, lambda call, tokens: _alike(call.query, call, tokens))
 
 
 def key_key(config: AttentionMap, encoder: Encoder, images: Tensor, targets: Targets) -> Tensor:
     """Map the anchor's row of softmax(s k k^T); see :func:`attention_map`."""
-    return attention_map(config, encoder, images, targets, lambda call: (call.key, call.key, None))
+    return attention_map(config, encoder, images, targets, lambda call, tokens: _alike(call.key, call, tokens))
 
 
 def value_value(config: AttentionMap, encoder: Encoder, images: Tensor, targets: Targets) -> Tensor:
     """Map the anchor's row of softmax(s v v^T); see :func:`attention_map`."""
-    return attention_map(config, encoder, images, targets, lambda call: (call.value, call.value, None))
+    return attention_map(config, encoder, images, targets, lambda call, tokens: _alike(call.value, call, tokens))
+
+
+def _alike(tokens: Tensor, call: AttentionCall, at: Tensor) -> Tensor:
+    """Rows of softmax(s p p^T)."""
+    return rows_of(tokens, tokens, call.scale, None, at)
 
 
 @torch.no_grad()
-def attention_map(config: AttentionMap, encoder: Encoder, images: Tensor, targets: Targets, pair: Pair) -> Tensor:
+def attention_map(config: AttentionMap, encoder: Encoder, images: Tensor, targets: Targets, rows: Rows) -> Tensor:
     """Map one row of an attention matrix, for each picture and target.
 
     The scale is the block's own. A position bias belongs to the q-k attention and is left out of the others.
-    Weights that fall on prefix tokens are not on the map, so a map sums to at most 1.
+    Weights that fall on prefix tokens are not on the map, so a map sums to at most 1. Where a model mixes or gates
+    its weights after the softmax, the q-k map shows what it applies, which need not sum to 1.
 
     Args:
         config: Block, anchor, and whether to average the heads.
         encoder: Needs attention, and a readout to find the anchors.
         images: [B, 3, H, W].
         targets: T targets.
-        pair: Which of q, k and v to compare.
+        rows: Which weights.
 
     Returns:
         [B, T, h, w] in [0, 1]; [B, T * heads, h, w] where each head is kept, head by head for each target.
@@ -62,9 +68,9 @@ def attention_map(config: AttentionMap, encoder: Encoder, images: Tensor, target
         LayerError: There is no such block.
     """
     block = encoder.geometry(image_size(images)).block(config.block)
-    call, anchors, grid = anchored_attention(encoder, images, targets, block.name, config.point)
-    first, second, bias = pair(call)
-    return maps_of_rows(rows_of(first, second, call.scale, bias, anchors), config.heads, grid, targets)
+    calls, anchors, grid = anchored_attention(encoder, images, targets, block, config.point)
+    found = torch.cat([rows(call, anchors) for call in calls], dim=1)
+    return maps_of_rows(found, config.heads, grid, targets)
 
 
 def maps_of_rows(rows: Tensor, heads: str, grid: Grid, targets: Targets) -> Tensor:

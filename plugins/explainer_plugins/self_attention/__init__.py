@@ -70,7 +70,7 @@ def explainer_methods() -> Iterable[MethodSpec]:
             schema=GEM,
             factory="explainer_plugins.self_attention.gem:run",
             summary="Patch-text similarity that lies on the object, by self-self attention beside the model.",
-            needs=frozenset({"attention", "readout"}),
+            needs=frozenset({"attention", "stream", "readout"}),
             reference="Bousselham et al. 2024, arXiv:2312.00878",
             default_rank=30,
             default_with=frozenset({"companion"}),

@@ -47,11 +47,12 @@ def run(config: SelfSelf, encoder: Encoder, images: Tensor, targets: Targets) ->
 
 def _map(config: SelfSelf, encoder: Encoder, images: Tensor, targets: Targets) -> Tensor:
     block = encoder.geometry(image_size(images)).last_blocks(config.depth)[0]
-    call, anchors, grid = anchored_attention(encoder, images, targets, block.name)
-    factor = adaptive_temperature(call) if config.temperature is None else config.temperature
+    calls, anchors, grid = anchored_attention(encoder, images, targets, block)
     rows: list[Tensor] = []
-    for tokens in starts(call, config.start):
-        sharpened = sharpen(tokens, factor, config.iterations)
-        rows.append(rows_of(sharpened, sharpened, factor, None, anchors))
+    for call in calls:
+        factor = adaptive_temperature(call) if config.temperature is None else config.temperature
+        for tokens in starts(call, config.start):
+            sharpened = sharpen(tokens, factor, config.iterations)
+            rows.append(rows_of(sharpened, sharpened, factor, None, anchors))
     weights = torch.stack(rows).mean(dim=(0, 2))[..., grid.prefix :]
     return cells_to_maps(weights.float(), grid)
