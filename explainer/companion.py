@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from explainer.session import session
 from explainer.target import TargetError
-from explainer_registry.errors import did_you_mean
+from explainer_registry.errors import ExplainerError, describe, did_you_mean, shown
 
 CHUNK = 64
 CACHED = 8192
@@ -37,7 +37,7 @@ class TextCompanion:
         self._model = model
         self._encode = encode
         self._sets = templates
-        self._cache: OrderedDict[str, Tensor] = OrderedDict()
+        self._cache: OrderedDict[tuple[torch.dtype | None, str], Tensor] = OrderedDict()
         self._version: tuple[int, ...] = ()
 
     def directions(self, prompts: Sequence[Sequence[str]], templates: str | Sequence[str] | None = None) -> Tensor:
@@ -59,8 +59,9 @@ class TextCompanion:
         """
         forms = self._forms(templates)
         texts = [[form.replace("{}", prompt) for form in forms for prompt in group] for group in prompts]
-        self._embed([text for group in texts for text in group])
-        means = [torch.stack([self._cache[text] for text in group]).mean(dim=0) for group in texts]
+        rounded = self._rounded()
+        self._embed([text for group in texts for text in group], rounded)
+        means = [torch.stack([self._cache[rounded, text] for text in group]).mean(dim=0) for group in texts]
         self._trim()
         return F.normalize(torch.stack(means), dim=-1)
 
@@ -81,18 +82,34 @@ class TextCompanion:
             raise TargetError("the list of templates is empty; give at least one, such as 'a photo of a {}.'")
         return forms
 
-    def _embed(self, texts: Sequence[str]) -> None:
+    def _rounded(self) -> torch.dtype | None:
+        """To what type the caller's autocast rounds on the way; what it rounds is of no use outside it."""
+        device = next(self._model.parameters()).device.type
+        return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+
+    def _embed(self, texts: Sequence[str], rounded: torch.dtype | None) -> None:
         # Any in-place change of the weights (training, loading) counts their version up.
         version = tuple(n for p in self._model.parameters() for n in (id(p), p._version))  # pyright: ignore[reportPrivateUsage]
         if version != self._version:
             self._cache.clear()
             self._version = version
-        missing = [text for text in dict.fromkeys(texts) if text not in self._cache]
+        missing = [text for text in dict.fromkeys(texts) if (rounded, text) not in self._cache]
         for start in range(0, len(missing), CHUNK):
             chunk = missing[start : start + CHUNK]
+            embeddings = F.normalize(self._embeddings(chunk).float(), dim=-1)
+            self._cache.update(zip([(rounded, text) for text in chunk], embeddings, strict=True))
+
+    def _embeddings(self, texts: list[str]) -> Tensor:
+        try:
             with session(self._model), torch.no_grad():
-                embeddings = F.normalize(self._encode(chunk).float(), dim=-1)
-            self._cache.update(zip(chunk, embeddings, strict=True))
+                return self._encode(texts)
+        except ExplainerError:
+            raise
+        except Exception as error:  # what a tokenizer and a model raise is not one kind
+            raise TargetError(
+                f"the text tower of this {type(self._model).__name__} cannot read {shown(texts)} ({describe(error)}); "
+                "check that the tokenizer is the model's own, and that the model can encode its tokens"
+            ) from error
 
     def _trim(self) -> None:
         while len(self._cache) > CACHED:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import fnmatch
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any, Literal, TypeVar, cast
@@ -159,6 +160,7 @@ class HookManager:
     def __init__(self, model: nn.Module) -> None:
         self.model = model
         self._changes = ExitStack()
+        self._within: dict[Any, HookManager] = {}
 
     def __enter__(self) -> HookManager:
         return self
@@ -168,7 +170,23 @@ class HookManager:
 
     def undo(self) -> None:
         """Take back every change, last one first. Calling it twice does no harm."""
+        self._within.clear()
         self._changes.close()
+
+    def afresh(self, owner: Any) -> HookManager:
+        """Return a manager within this one for what must be set anew for each forward pass.
+
+        Args:
+            owner: Whose changes they are, such as a module that is set to the size of each input.
+
+        Returns:
+            The same manager each time for the same owner, with its earlier changes taken back.
+        """
+        within = self._within.get(owner)
+        if within is None:
+            within = self._within[owner] = self.enter(HookManager(self.model))
+        within.undo()
+        return within
 
     def find(self, which: str | nn.Module) -> tuple[str, nn.Module]:
         """Return the dotted path and the module that `which` (a path or a module of the model) means.
@@ -228,14 +246,18 @@ class HookManager:
         """
         name, module = self.find(which)
         tap = Tap(name, of, select, differentiable)
-        record = tap._record  # pyright: ignore[reportPrivateUsage]
+        record, thread = tap._record, threading.get_ident()  # pyright: ignore[reportPrivateUsage]
 
-        # A copy of the model carries the hooks along; what it does is not what was asked for.
+        # A copy of the model carries the hooks along, and another thread may run the model meanwhile; what they do is
+        # not what was asked for.
+        def is_asked(caller: nn.Module) -> bool:
+            return caller is module and threading.get_ident() == thread
+
         def after(caller: nn.Module, _args: Any, output: Any) -> Any:
-            return record(output) if caller is module else output
+            return record(output) if is_asked(caller) else output
 
         def before(caller: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            if caller is not module:
+            if not is_asked(caller):
                 return args, kwargs
             if args:
                 return (record(args[0]), *args[1:]), kwargs

@@ -6,6 +6,7 @@ Networks are made for the test and hold a handful of numbers, so that every expe
 from __future__ import annotations
 
 import copy
+import threading
 from collections import OrderedDict, namedtuple
 from typing import Any
 
@@ -317,3 +318,15 @@ def test_error(call: Any, message: str) -> None:
     with pytest.raises(LayerError) as raised:
         call()
     assert str(raised.value) == message
+
+
+@pytest.mark.parametrize("of", ["output", "input"])
+def test_what_another_thread_runs_is_not_recorded(of: Any):
+    net = line()
+    with HookManager(net) as hooks:
+        tap = hooks.tap("0", of=of)
+        net(X)
+        other = threading.Thread(target=lambda: net(X * 2))
+        other.start()
+        other.join()
+    assert len(tap.records) == 1
