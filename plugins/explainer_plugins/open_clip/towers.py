@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from open_clip.modified_resnet import ModifiedResNet
@@ -39,13 +39,16 @@ def describe(visual: nn.Module, size: tuple[int, int], name: str) -> Tower:
     """Describe a picture tower.
 
     Args:
-        visual: The tower.
+        visual: The tower; compiled or not.
         size: Height and width of its input.
         name: Name of the encoder, for messages.
 
     Raises:
         EncoderError: The tower cannot run on an input of this size.
     """
+    if (written := getattr(visual, "_orig_mod", None)) is not None:
+        inner = describe(written, size, name)
+        return replace(inner, layer=inner.layer and f"_orig_mod.{inner.layer}")
     if isinstance(visual, VisionTransformer):
         pooled = visual.pool_type == "tok" and visual.attn_pool is None
         return Tower("transformer", _transformer_readout(visual), pooled)
@@ -62,22 +65,25 @@ def resize(visual: nn.Module, size: tuple[int, int], hooks: HookManager, positio
     Raises:
         EncoderError: It cannot take that size.
     """
+    visual = getattr(visual, "_orig_mod", visual)  # compiled
     if isinstance(visual, VisionTransformer):
+        changes = hooks.afresh(visual)
         patch = cast("tuple[int, int]", tuple(visual.patch_size))
         check_multiple(size, patch, name)
         new = (size[0] // patch[0], size[1] // patch[1])
         old = cast("tuple[int, int]", tuple(visual.grid_size))
         if new != old:
             moved = interpolate(visual.positional_embedding, 1, old, new, positions)
-            hooks.replace_parameter(visual, "positional_embedding", moved)
+            changes.replace_parameter(visual, "positional_embedding", moved)
     elif isinstance(visual, ModifiedResNet):
+        changes = hooks.afresh(visual)
         check_multiple(size, (32, 32), name)
         pool: Any = visual.attnpool
         side = round((pool.positional_embedding.shape[0] - 1) ** 0.5)
         new = (size[0] // 32, size[1] // 32)
         if new != (side, side):
             moved = interpolate(pool.positional_embedding, 1, (side, side), new, positions)
-            hooks.replace_parameter(pool, "positional_embedding", moved)
+            changes.replace_parameter(pool, "positional_embedding", moved)
     elif isinstance(visual, TimmModel):
         accept(cast("nn.Module", visual.trunk), size, hooks, positions, name)
 

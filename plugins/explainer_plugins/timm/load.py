@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import socket
+import sys
 import urllib.request
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from timm.models import load_checkpoint
 from torch import nn
 
 from explainer.encoder import EncoderError
+from explainer_plugins.timm.sizes import building_size
 from explainer_registry import Schema
 
 if TYPE_CHECKING:
@@ -58,16 +60,17 @@ def load(config: Timm, source: str) -> Loaded:
     if config.checkpoint is not None and not Path(config.checkpoint).is_file():
         raise EncoderError(f"there is no checkpoint at '{config.checkpoint}'; give the path of a file")
     published = config.pretrained and config.checkpoint is None
-    model = _created(config, source, published=published)
+    options = _options(config, source)
+    model = _created(source, published=published, **options)
     if config.checkpoint is not None:
-        _fill(model, config.checkpoint, source)
+        _fill(model, config.checkpoint, source, resized="img_size" in options)
     model = model.to(config.device).eval()
     if config.checkpoint is not None:
         return Loaded(model, config.checkpoint)
     if published:
         cfg: dict[str, Any] = getattr(model, "pretrained_cfg", None) or {}
         weights, own = source if ":" in source else cfg.get("tag") or source, cfg.get("num_classes")
-        if config.num_classes in (None, own):
+        if config.num_classes in (None, 0, own):
             return Loaded(model, weights)
         return Loaded(
             model,
@@ -153,10 +156,19 @@ def quick_hub() -> Generator[None, None, None]:
         constants.HF_HUB_OFFLINE = before
 
 
-def _created(config: Timm, source: str, *, published: bool) -> nn.Module:
-    options: dict[str, Any] = {} if config.num_classes is None else {"num_classes": config.num_classes}
+def _options(config: Timm, source: str) -> dict[str, Any]:
+    """Say what a model is created with."""
     if ":" not in source:
         _check_name(source)
+    options: dict[str, Any] = {} if config.num_classes is None else {"num_classes": config.num_classes}
+    if config.size is not None:
+        with quick_hub():
+            size = building_size(source, config.size, f"timm:{source}", **options)
+        options |= {} if size is None else {"img_size": size}
+    return options
+
+
+def _created(source: str, *, published: bool, **options: Any) -> nn.Module:
     try:
         with quick_hub():
             return timm.create_model(source, pretrained=published, **options)
@@ -185,9 +197,11 @@ def _check_name(source: str) -> None:
         raise EncoderError(f"timm has no weights '{tag}' for {name}{_did_you_mean(near)} (available: {_listed(tags)})")
 
 
-def _fill(model: nn.Module, checkpoint: str, source: str) -> None:
+def _fill(model: nn.Module, checkpoint: str, source: str, *, resized: bool) -> None:
+    # Some families of timm bring their tables to the size that a model was built for.
+    convert = getattr(sys.modules[type(model).__module__], "checkpoint_filter_fn", None) if resized else None
     try:
-        load_checkpoint(model, checkpoint)
+        load_checkpoint(model, checkpoint, filter_fn=convert)
     except Exception as error:  # a file can be broken in every way
         if "loading state_dict" in str(error):
             raise EncoderError(
