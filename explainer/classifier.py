@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import operator
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from explainer.encoder import Encoder
 from explainer.score import ScoreError
-from explainer.target import Target, TargetError, directions
+from explainer.target import Question, Target, TargetError, as_index, directions
 from explainer_registry.errors import shown
 
 _OFFERED = 5  # names offered where one is not known
@@ -95,8 +94,12 @@ class Classifier(Encoder):
             )
         return torch.einsum("bk,btk->bt", torch.log_softmax(outputs.float(), dim=-1), directions)
 
+    def default_question(self) -> Question:
+        """Ask about the class of the highest logit of each picture."""
+        return Question("top class", self.top_classes)
+
     def top_classes(self, outputs: Tensor) -> list[Target]:
-        """Return the class of the highest logit of each picture."""
+        """Return the class of the highest logit of each picture, for logits [B, K]."""
         return [Target(self.name_of(int(i)), self._one_hot(int(i))) for i in outputs.argmax(dim=-1)]
 
     def evidence(self, columns: Tensor, directions: Tensor) -> Tensor:
@@ -104,10 +107,7 @@ class Classifier(Encoder):
         return self.needed_readout.contributions(columns, directions)
 
     def _index(self, target: Any) -> int:
-        try:
-            index = None if isinstance(target, bool) else operator.index(target)
-        except TypeError:
-            index = None
+        index = as_index(target)
         if index is None:
             raise TargetError(
                 f"a target of {self.name} is a class index, a class name or a direction [{self.count}] over its "

@@ -1,9 +1,8 @@
-"""Encoders whose output space is an embedding shared with text."""
+"""Encoders whose embedding is shared with text."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any, cast
 
 import torch
@@ -11,13 +10,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from explainer.companion import TextCompanion
-from explainer.encoder import Encoder
+from explainer.embedder import Embedder
 from explainer.score import ScoreError
-from explainer.target import Target, TargetError, directions
+from explainer.target import Question, Target, TargetError, directions
 from explainer_registry.errors import shown
 
 
-class JointEmbedding(Encoder):
+class JointEmbedding(Embedder):
     """A picture tower whose embedding is compared with texts by their cosine.
 
     Args:
@@ -40,11 +39,6 @@ class JointEmbedding(Encoder):
         self.companion = companion
         self._scale = scale
         self._bias = bias
-
-    @cached_property
-    def width(self) -> int:
-        """D, the width of the embedding."""
-        return self.geometry(self.preprocess.size).probe.output[1]
 
     @property
     def own_capabilities(self) -> frozenset[str]:
@@ -94,6 +88,10 @@ class JointEmbedding(Encoder):
             )
         return group
 
+    def default_question(self) -> Question | None:
+        """Ask nothing: what a CLIP is asked comes in words."""
+        return None
+
     def logits(self, outputs: Tensor, directions: Tensor) -> Tensor:
         """Return the cosine similarity [B, T] of the pictures with the directions."""
         return torch.einsum("bd,btd->bt", F.normalize(outputs.float(), dim=-1), F.normalize(directions.float(), dim=-1))
@@ -114,14 +112,6 @@ class JointEmbedding(Encoder):
                 "are asked; ask for at least two, or explain the similarity itself with score='logit'"
             )
         return torch.log_softmax(logits, dim=1)
-
-    def top_classes(self, outputs: Tensor) -> list[Target]:
-        """Refuse: there are no classes."""
-        raise TargetError(f"{self.name} has no classes, so there is no top class; give prompts")
-
-    def evidence(self, columns: Tensor, directions: Tensor) -> Tensor:
-        """Return each cell's cosine with the directions: [B, T, N] in [-1, 1]."""
-        return self.needed_readout.similarities(columns, directions)
 
 
 def _several(target: Any) -> Sequence[Any]:

@@ -22,7 +22,8 @@ from explainer.preprocess import Preprocess
 from explainer.probe import Forward, Probe, entrance, probe
 from explainer.readout import Readout
 from explainer.session import session
-from explainer.target import Target
+from explainer.target import Question, Target
+from explainer.unfit import is_quantised, way_out
 from explainer_registry import ExplainerError
 
 
@@ -33,8 +34,8 @@ class EncoderError(ExplainerError):
 class Encoder(ABC):
     """One tower over pictures, with its output space and its capabilities.
 
-    The output space has D dimensions: class logits of a classifier, the joint embedding of a CLIP. A target
-    is a direction in it.
+    The output space has D dimensions: class logits of a classifier, the embedding of a model without classes,
+    which a CLIP shares with texts. A target is a direction in it.
 
     Args:
         name: As in ``wrap``: "timm:resnet50".
@@ -61,10 +62,6 @@ class Encoder(ABC):
         layer: str | None = None,
         layout: Layout | None = None,
     ) -> None:
-        if isinstance(model, nn.DataParallel):
-            raise EncoderError(
-                "a DataParallel model runs in threads of its own, where hooks cannot follow; wrap model.module instead"
-            )
         self.name = name
         self.model = model
         self.preprocess = preprocess
@@ -117,14 +114,6 @@ class Encoder(ABC):
         """
 
     @abstractmethod
-    def top_classes(self, outputs: Tensor) -> list[Target]:
-        """Return the top class of each of B outputs.
-
-        Raises:
-            TargetError: The encoder has no classes.
-        """
-
-    @abstractmethod
     def evidence(self, columns: Tensor, directions: Tensor) -> Tensor:
         """How far each cell speaks for each target, in the measure that the encoder itself compares with.
 
@@ -133,8 +122,12 @@ class Encoder(ABC):
             directions: [B, T, D].
 
         Returns:
-            [B, T, N], float32: contributions to the logit of a classifier, cosines of a joint embedding.
+            [B, T, N], float32: contributions to the logit of a classifier, cosines of an embedding.
         """
+
+    def default_question(self) -> Question | None:
+        """What is asked of a picture where no target is given; None where a target has to be."""
+        return None
 
     @property
     def class_names(self) -> Sequence[str] | None:
@@ -147,9 +140,10 @@ class Encoder(ABC):
         geometry = self.geometry(self.preprocess.size)
         offered = {
             "features": geometry.last is not None,
-            "gradient": geometry.last is not None,
+            "gradient": geometry.last is not None and not any(map(is_quantised, self.model.modules())),
             "readout": self.readout is not None and geometry.last is not None,
             "attention": bool(geometry.blocks),
+            "stream": bool(geometry.stream),
         }
         return frozenset(name for name, there in offered.items() if there) | self.own_capabilities
 
@@ -157,6 +151,11 @@ class Encoder(ABC):
     def own_capabilities(self) -> frozenset[str]:
         """The capabilities that come from the kind of encoder, not from its layers."""
         return frozenset()
+
+    @property
+    def only_last_cells(self) -> bool:
+        """Whether only the layers with as many cells as the last map are in the order of the picture."""
+        return False
 
     @property
     def dtype(self) -> torch.dtype:
@@ -188,8 +187,20 @@ class Encoder(ABC):
 
         Returns:
             [B, D], in the output space.
+
+        Raises:
+            EncoderError: The model fails on images of another size than its own.
         """
-        return self.call(self.model, images, hooks, positions)
+        try:
+            return self.call(self.model, images, hooks, positions)
+        except ExplainerError:
+            raise
+        except Exception as error:  # what a model raises is not one kind
+            size = image_size(images)
+            if size == self.preprocess.size:
+                raise
+            own = self.preprocess.size
+            raise EncoderError(f"{_failed(self.name, size, error)}; it was wrapped for {own[0]} x {own[1]}") from error
 
     def watched(self, model: nn.Module, images: Tensor, hooks: HookManager) -> Tensor:
         """Run the part of the tower that is searched for maps: all of it, unless an encoder knows better.
@@ -214,6 +225,7 @@ class Encoder(ABC):
                 class_token_pooled=self._class_token_pooled,
                 layer=self._layer,
                 layout=self._layout,
+                only_last_cells=self.only_last_cells,
             )
         return self._geometries[size]
 
@@ -275,13 +287,14 @@ def observe(name: str, model: nn.Module, forward: Forward, size: tuple[int, int]
     except ExplainerError:
         raise
     except Exception as error:  # what a model raises is not one kind
-        reason = str(error).strip().partition("\n")[0].rstrip(".")
-        raise EncoderError(
-            f"{name} cannot run on an input of {size[0]} x {size[1]} ({type(error).__name__}: {reason}); say what "
-            "it was made for with wrap(model, size=(height, width)), and give tensors of that size"
-        ) from error
+        raise EncoderError(f"{_failed(name, size, error)}; {way_out(model, error)}") from error
     finally:
         torch_log.removeFilter(_nothing)
+
+
+def _failed(name: str, size: tuple[int, int], error: Exception) -> str:
+    reason = str(error).strip().partition("\n")[0].rstrip(".")
+    return f"{name} cannot run on an input of {size[0]} x {size[1]} ({type(error).__name__}: {reason})"
 
 
 def _nothing(_record: logging.LogRecord) -> bool:

@@ -15,7 +15,7 @@ class Readout:
     """What the model would make of one cell, if the whole picture looked like it.
 
     E is the width of the space in which a target is a single row: what enters a classifier's last linear
-    layer, or the joint embedding of a CLIP.
+    layer, or the embedding of a model without classes.
 
     Attributes:
         embed: Takes columns [B, N, C] to [B, N, E].
@@ -62,6 +62,11 @@ def agree(one: Tensor, other: Tensor) -> bool:
     Args:
         one: Of any shape.
         other: Of the same shape and type.
+
+    Returns:
+        False also where the results hold no data (on the meta device), so that nothing can be told.
     """
+    if one.is_meta:
+        return False
     tolerance = 1e-3 if one.dtype in (torch.float32, torch.float64) else 3e-2
     return bool((one - other).abs().max() <= tolerance * other.abs().max())

@@ -21,8 +21,8 @@ class Answer:
 
     Attributes:
         outputs: [B, D], class logits of a classifier, or the picture's embedding.
-        logits: [B, T], the raw score of each target: its class logit, or its cosine similarity with the
-            picture, in [-1, 1].
+        logits: [B, T], the raw score of each target: its class logit; its cosine similarity with the picture, in
+            [-1, 1]; or how far the embedding reaches along it, where the model has no classes and reads no text.
         log_probs: Gives [B, T], the log-probability of each target: among all classes of a classifier, or
             among the prompts that were asked.
     """

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+import operator
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -34,23 +35,38 @@ class Target:
     direction: Tensor
 
 
+@dataclass(frozen=True)
+class Question:
+    """A question whose direction is only known once the model has answered, another for each picture.
+
+    Attributes:
+        name: What it is called in the result: "top class".
+        settle: Takes outputs [B, D] to B targets.
+    """
+
+    name: str
+    settle: Callable[[Tensor], list[Target]]
+
+
 class Targets:
     """The T questions of one call, asked of every picture.
 
     An object of this class lives for one call. It learns from :meth:`scores` what the model said, which
-    settles the question "the top class" and fills `values`.
+    settles a :class:`Question` and fills `values`.
 
     Attributes:
-        names: What the targets are called; one entry for "the top class".
+        names: What the targets are called.
         values: [B, T], the scores, once the model has answered; None before.
         score_name: Name of the score.
         notes: What a method adds for whoever reads its maps, one sentence each.
     """
 
     def __init__(
-        self, encoder: Encoder, targets: Sequence[Target] | None, batch: int, score: Score, score_name: str
+        self, encoder: Encoder, targets: Sequence[Target] | Question, batch: int, score: Score, score_name: str
     ) -> None:
-        self.names: tuple[str, ...] = _unique([t.name for t in targets]) if targets is not None else ("top class",)
+        self._question = targets if isinstance(targets, Question) else None
+        asked = [targets] if isinstance(targets, Question) else targets
+        self.names: tuple[str, ...] = _unique([one.name for one in asked])
         self.values: Tensor | None = None
         self.score_name = score_name
         self.notes: list[str] = []
@@ -59,7 +75,7 @@ class Targets:
         self._score = score
         self._labels: tuple[tuple[str, ...], ...] = (self.names,) * batch
         self._directions: Tensor | None = None
-        if targets is not None:
+        if not isinstance(targets, Question):
             stacked = torch.stack([target.direction for target in targets])
             self._directions = stacked.expand(batch, *stacked.shape)
 
@@ -76,18 +92,18 @@ class Targets:
         """[B, T, D], in the encoder's output space.
 
         Raises:
-            TargetError: The top class was asked for, and the model has not answered yet.
+            TargetError: They are only known once the model has answered, and it has not yet.
         """
         if self._directions is None:
             raise TargetError(
-                "the top class is only known once the model has answered: call targets.scores(outputs) with "
-                "the encoder's output before reading targets.directions"
+                f"the direction of '{self.names[0]}' is only known once the model has answered: call "
+                "targets.scores(outputs) with the encoder's output before reading targets.directions"
             )
         return self._directions
 
     @property
     def labels(self) -> tuple[tuple[str, ...], ...]:
-        """B x T, what each map is about: the name of the class where the top class was asked for."""
+        """B x T, what each map is about: the name of the class where the question is "top class"."""
         return self._labels
 
     def scores(self, outputs: Tensor) -> Tensor:
@@ -102,8 +118,8 @@ class Targets:
         Raises:
             ScoreError: The score does not fit these targets.
         """
-        if self._directions is None:
-            self._settle(outputs)
+        if self._question is not None and self._directions is None:
+            self._settle(self._question, outputs)
         directions = self.directions
         answer = Answer(
             outputs=outputs,
@@ -125,10 +141,10 @@ class Targets:
         if self.values is not None:
             self.values = self.values.repeat_interleave(len(parts), dim=1)
 
-    def _settle(self, outputs: Tensor) -> None:
-        top = self._encoder.top_classes(outputs)
-        self._directions = torch.stack([target.direction for target in top]).unsqueeze(1)
-        self._labels = tuple((target.name,) for target in top)
+    def _settle(self, question: Question, outputs: Tensor) -> None:
+        found = question.settle(outputs)
+        self._directions = torch.stack([target.direction for target in found]).unsqueeze(1)
+        self._labels = tuple((target.name,) for target in found)
 
 
 def _unique(names: Sequence[str]) -> tuple[str, ...]:
@@ -165,30 +181,39 @@ def directions(given: Tensor, width: int, what: str, device: torch.device) -> li
     return [Target(f"direction {index}", row) for index, row in enumerate(rows)]
 
 
-def parse(given: Any, encoder: Encoder, templates: str | Sequence[str] | None) -> list[Target] | None:
+def as_index(target: Any) -> int | None:
+    """Read a target as a number, of Python or numpy; None where it is none."""
+    try:
+        return None if isinstance(target, bool) else operator.index(target)
+    except TypeError:
+        return None
+
+
+def parse(given: Any, encoder: Encoder, templates: str | Sequence[str] | None) -> list[Target] | Question:
     """Read targets in any of their spellings.
 
     Args:
-        given: None for the top class; one target; or a sequence of them. A target is a class index, a class
-            name, a prompt, a sequence of prompts that are averaged, or a direction tensor [D]; a tensor [T, D]
-            is T targets.
+        given: None for what the encoder asks of its own accord; one target; or a sequence of them. A target is
+            the index of a class or channel, a class name, a prompt, a sequence of prompts that are averaged, or
+            a direction tensor [D]; a tensor [T, D] is T targets.
         encoder: Whose targets they are.
         templates: Prompt templates, for encoders that read text.
 
     Returns:
-        The targets; None where the top class is asked for.
+        The targets; a question where the model's answer settles them.
 
     Raises:
         TargetError: The encoder does not know a target.
     """
     if given is None:
-        if "classes" not in encoder.own_capabilities:
+        question = encoder.default_question()
+        if question is None:
             raise TargetError(
                 f"{encoder.name} has no classes, so there is no top class to explain; "
                 "say what to look for, such as ex(picture, ['a bus'])"
             )
         encoder.resolve((), templates)  # which refuses templates, as with any other target
-        return None
+        return question
     entries = _entries(given)
     if not entries:
         raise TargetError("the list of targets is empty; give at least one")

@@ -42,6 +42,15 @@ def resnet(**options: Any) -> nn.Module:
     return small("resnet18", layers=(1, 1, 1, 1), **options)
 
 
+TINY = {"img_size": 32, "patch_size": 8, "embed_dim": 48, "depth": 2, "num_heads": 3}
+"""Settings that make any vision transformer of timm small."""
+
+
+def dinov2(**options: Any) -> nn.Module:
+    """A vision transformer without classes that gives its class token, behind a norm; it has four registers."""
+    return small("vit_small_patch14_reg4_dinov2", **TINY, **options)
+
+
 def settled(model: nn.Module, run: Callable[[Tensor], Any], images: Tensor) -> nn.Module:
     """Let the batch norms take over the statistics of some pictures: deep random networks fade out otherwise."""
     for norm in model.modules():

@@ -187,17 +187,15 @@ def test_a_clip_has_no_top_class(clip: explainer.Explainer) -> None:
         "ex(picture, ['a bus'])"
     )
     assert message(lambda: clip(random_images(2, 32))) == text
-    assert message(lambda: clip.encoder.top_classes(torch.ones(1, 48))) == (
-        "open_clip:CLIP has no classes, so there is no top class; give prompts"
-    )
 
 
 def test_the_top_class_is_not_known_before_the_model_has_answered(imagenet: explainer.Explainer) -> None:
-    targets = Targets(imagenet.encoder, None, 2, lambda answer: answer.logits, "logit")
+    encoder = imagenet.encoder
+    targets = Targets(encoder, encoder.default_question(), 2, lambda answer: answer.logits, "logit")
     assert targets.pending
     assert message(lambda: targets.directions) == (
-        "the top class is only known once the model has answered: call targets.scores(outputs) with the encoder's "
-        "output before reading targets.directions"
+        "the direction of 'top class' is only known once the model has answered: call targets.scores(outputs) with "
+        "the encoder's output before reading targets.directions"
     )
     targets.scores(torch.eye(2, 1000))
     assert not targets.pending

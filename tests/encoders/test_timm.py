@@ -273,13 +273,3 @@ def test_too_few_class_names() -> None:
     assert message(lambda: explainer.wrap(small(num_classes=3), classes=["cat", "dog"])) == (
         "2 class names were given, but timm:resnet18 has 3 classes"
     )
-
-
-def test_no_classifier() -> None:
-    assert message(lambda: explainer.wrap(small(num_classes=0))) == (
-        "timm:resnet18 has no classifier (num_classes=0), so it has no logits to explain; make it with a head, or "
-        "load a checkpoint that has one"
-    )
-    assert message(lambda: explainer.wrap("timm:resnet18", num_classes=0)) == (
-        "num_classes: Input should be greater than or equal to 1 (given: 0)"
-    )

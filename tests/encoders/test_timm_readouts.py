@@ -108,25 +108,58 @@ def test_a_cell_is_the_logit_of_a_picture_that_is_that_cell_everywhere() -> None
     assert torch.allclose(read + model.head.fc.bias, expected, atol=1e-5)
 
 
+def crossvit(model: Any, cells: Tensor) -> Tensor:
+    """The larger patches: half of the average of two heads."""
+    return model.head[1](cells) / 2
+
+
+def efficientvim(model: Any, cells: Tensor) -> Tensor:
+    """The last of several maps, weighted."""
+    return model.weights.softmax(-1)[-1] * model.heads[-1](cells)
+
+
+def pit(model: Any, cells: Tensor) -> Tensor:
+    """A norm that only the class token goes through."""
+    return model.head(model.norm(cells))
+
+
 @pytest.mark.parametrize(
-    ("architecture", "options"),
-    [
-        ("crossvit_tiny_240", {}),
-        ("efficientvim_m1", {}),
-        ("pit_xs_224", {}),
-    ],
+    ("architecture", "head", "exact"),
+    [("crossvit_tiny_240", crossvit, False), ("efficientvim_m1", efficientvim, False), ("pit_xs_224", pit, True)],
 )
-def test_heads_that_take_something_else_than_the_last_map_have_no_readout(
-    architecture: str, options: dict[str, Any]
+def test_heads_that_take_something_else_than_the_last_map(
+    architecture: str, head: Callable[[Any, Tensor], Tensor], exact: bool
 ) -> None:
-    """Several maps, or a norm that only the class token goes through: cells cannot be read, and CAM says so."""
-    ex = explainer.wrap(small(architecture, num_classes=5, **options))
+    """Several maps, of which the others count as nothing, or class tokens alone."""
+    model = small(architecture, num_classes=5)
+    ex = explainer.wrap(model)
+    readout, last = ex.encoder.needed_readout, ex.inspect().layer
+    assert readout.exact is exact
+    assert last is not None
+    cells = torch.randn(2, 3, last.channels, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        read = readout.contributions(cells, torch.eye(5).expand(2, 5, 5)).transpose(1, 2)
+        expected = head(model, cells) - head(model, torch.zeros_like(cells))
+        # A bias is the same for every cell.
+        assert torch.allclose(read - read[:, :1], expected - expected[:, :1], atol=1e-5)
+    warned = ex(random_images(1, ex.encoder.preprocess.size[0]), 1, method="cam").provenance.warnings
+    assert any("read approximately" in warning for warning in warned) is not exact
+
+
+def nothing_to_read(_features: Any) -> Tensor:
+    raise ValueError("a head of another kind")
+
+
+def test_a_head_that_takes_no_single_cells_has_no_readout() -> None:
+    model = small("resnet18", num_classes=5)
+    model.forward_head = lambda features, pre_logits=False: (
+        nn.functional.linear(features.flatten(1), torch.ones(5, 2048)) if features.shape[2] == 2 else nothing_to_read(0)
+    )
+    ex = explainer.wrap(model, size=(64, 64))
     assert "readout" not in ex.encoder.capabilities
-    assert "gradient" in ex.encoder.capabilities
-    fitting = {fit.name for fit in ex.methods() if fit.fits}
-    assert fitting == {"gradcam"}
+    assert {fit.name for fit in ex.methods() if fit.fits} == {"gradcam"}
     assert message(lambda: ex(random_images(1, 64), 1, method="cam")) == (
-        f"method 'cam' does not fit timm:{architecture}: nothing says what one cell of its last map means for its "
+        "method 'cam' does not fit timm:resnet18: nothing says what one cell of its last map means for its "
         "output; methods that fit: gradcam"
     )
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from explainer.encoder import EncoderError
 from explainer.preprocess import Preprocess
 from explainer_plugins.timm import Timm
-from explainer_plugins.timm.encoder import TimmEncoder
+from explainer_plugins.timm.encoder import TimmTower
 from explainer_plugins.timm.encoder import build as build_timm
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ SIZE = 224
 SHARE = 0.875
 
 
-def build(config: Demo) -> TimmEncoder:
+def build(config: Demo) -> TimmTower:
     """Load the network.
 
     Returns:

@@ -8,7 +8,7 @@ from explainer_registry import Schema, ScoreSpec, hookimpl
 
 
 class Logit(Schema):
-    """The raw score: the class logit, or the cosine similarity with a prompt."""
+    """The raw score: the class logit, the cosine with a prompt, or the reach of an embedding along a direction."""
 
 
 class LogProb(Schema):
@@ -24,7 +24,12 @@ def explainer_scores() -> Iterable[ScoreSpec]:
     """Declare the scores."""
     module = "explainer_plugins.scores.scores"
     return [
-        ScoreSpec(name="logit", schema=Logit, factory=f"{module}:logit", summary="Class logit, or cosine similarity."),
+        ScoreSpec(
+            name="logit",
+            schema=Logit,
+            factory=f"{module}:logit",
+            summary="Class logit, cosine, or reach of an embedding.",
+        ),
         ScoreSpec(name="log_prob", schema=LogProb, factory=f"{module}:log_prob", summary="Log-probability."),
         ScoreSpec(name="prob", schema=Prob, factory=f"{module}:prob", summary="Probability."),
     ]

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
-from explainer.geometry import Geometry
+from explainer.geometry import Choice, Geometry
 from explainer.layout import Grid, Layout
 from explainer.probe import entrance
 from explainer.readout import Readout, agree
@@ -70,23 +70,24 @@ def cell_readout(head: Head, features: Geometry, model: nn.Module, rows: Callabl
     Returns:
         The readout; None where the head takes something else than the last map, or more than single cells.
     """
-    grid = _entering(features)
-    if grid is None:
+    door = _door(features, model)
+    if door is None:
         return None
 
     def embed(columns: Tensor) -> Tensor:
         batch, cells, _ = columns.shape
-        uniform = columns.flatten(0, 1)[:, None].expand(-1, grid.prefix + 1, -1)
-        return head(_laid(uniform, grid)).reshape(batch, cells, -1)
+        uniform = columns.flatten(0, 1)[:, None].expand(-1, door.prefix + 1, -1)
+        return head(door.enter(uniform)).reshape(batch, cells, -1)
 
-    tokens = _random_cells(features, model, grid.prefix + 2)
+    tokens = _random_cells(features, model, door.prefix + 2)
     try:
         with session(model), torch.no_grad():
-            alone, together = embed(tokens)[0], head(_laid(tokens, grid)).flatten()
-    except Exception:  # a head that takes lists, or maps of one size, fails in its own way
+            alone, together = embed(tokens)[0], head(door.enter(tokens)).flatten()
+    except Exception:  # a head that takes something else, or maps of one size, fails in its own way
         return None
-    averaged = agree(together, alone[grid.prefix :].mean(dim=0))
-    return Readout(embed, rows, exact=averaged or (grid.prefix > 0 and agree(together, alone[0])))
+    averaged = agree(together, alone[door.prefix :].mean(dim=0))
+    by_token = door.prefix > 0 and agree(together, alone[0])
+    return Readout(embed, rows, exact=not door.partial and (averaged or by_token))
 
 
 def _gives_logits(read: Readout, head: Head, features: Geometry, model: nn.Module) -> bool:
@@ -96,19 +97,72 @@ def _gives_logits(read: Readout, head: Head, features: Geometry, model: nn.Modul
     if whole is None:
         return False
     with session(model), torch.no_grad():
-        logits = whole.embed(cells)[0].float()
+        given = whole.embed(cells)[0]
+        logits = given.float()
         classes = torch.eye(min(_TRIED, logits.shape[1]), logits.shape[1], device=logits.device)[None]
         if read.embed(cells).shape[-1] != read.rows(classes).shape[-1]:
             return False
         contributions = read.contributions(cells, classes)[0].T
-    return agree(contributions[0] - contributions[1], (logits[0] - logits[1])[:_TRIED])
+    ours, theirs = contributions[0] - contributions[1], (logits[0] - logits[1])[:_TRIED]
+    # Compared to the precision that the model computes in, which autocast may have lowered.
+    return agree(ours.to(given.dtype), theirs.to(given.dtype))
 
 
-def _entering(features: Geometry) -> Grid | None:
-    """How the last map is laid out where the head takes it; None where the head takes something else."""
-    last = features.last
-    if last is None:
+@dataclasses.dataclass(frozen=True)
+class _Door:
+    """How cells of the last map enter the head.
+
+    Attributes:
+        enter: Takes tokens [n, m, C], prefix tokens first, to what the head takes.
+        prefix: Number of prefix tokens.
+        partial: Whether the head takes other maps too.
+    """
+
+    enter: Callable[[Tensor], Any]
+    prefix: int
+    partial: bool = False
+
+
+def _door(features: Geometry, model: nn.Module) -> _Door | None:
+    """Find out how the last map enters the head; None where the head takes something else."""
+    if features.last is None:
         return None
+    taken = features.probe.output[1:]
+    if features.probe.output == (0,):
+        return _among_others(features, features.last, model)
+    if (layout := _layout(taken, features.last)) is not None:
+        grid = _relaid(features.last.grid, layout)
+        return _Door(lambda tokens: _laid(tokens, grid), grid.prefix)
+    prefix, norm = features.last.grid.prefix, features.prefix_norm
+    if prefix and taken == (prefix, features.last.channels) and norm is not None:
+        return _Door(lambda tokens: model.get_submodule(norm)(tokens[:, :prefix]), prefix)
+    return None
+
+
+def _among_others(features: Geometry, last: Choice, model: nn.Module) -> _Door | None:
+    """Let the last map enter a head that takes a list of maps; the others are zero."""
+    example = torch.zeros(1, 3, *features.probe.size).to(entrance(model))
+    with session(model), torch.no_grad():
+        taken: Any = cast("Any", model).forward_features(example)
+    if not isinstance(taken, (list, tuple)):
+        return None
+    maps = cast("Sequence[Any]", taken)
+    layouts = [_layout(tuple(each.shape[1:]), last) if isinstance(each, Tensor) else None for each in maps]
+    place = max((index for index, layout in enumerate(layouts) if layout is not None), default=None)
+    if place is None or not all(isinstance(each, Tensor) for each in maps):
+        return None
+    grid = _relaid(last.grid, cast("Layout", layouts[place]))
+
+    def enter(tokens: Tensor) -> list[Tensor]:
+        filled = [tokens.new_zeros(len(tokens), *each.shape[1:]) for each in maps]
+        filled[place] = _laid(tokens, grid)
+        return filled
+
+    return _Door(enter, grid.prefix, partial=True)
+
+
+def _layout(taken: tuple[int, ...], last: Choice) -> Layout | None:
+    """How the last map is laid out where the head takes it; None where the head takes something else."""
     cells, channels = (last.grid.height, last.grid.width), last.channels
     tokens = last.grid.prefix + cells[0] * cells[1]
     layouts: dict[tuple[int, ...], Layout] = {
@@ -117,10 +171,11 @@ def _entering(features: Geometry) -> Grid | None:
         (tokens, channels): "NLC",
         (channels, tokens): "NCL",
     }
-    layout = layouts.get(features.probe.output[1:])
-    if layout is None:
-        return None
-    return dataclasses.replace(last.grid, layout=layout, prefix=last.grid.prefix if layout in ("NLC", "NCL") else 0)
+    return layouts.get(taken)
+
+
+def _relaid(grid: Grid, layout: Layout) -> Grid:
+    return dataclasses.replace(grid, layout=layout, prefix=grid.prefix if layout in ("NLC", "NCL") else 0)
 
 
 def _laid(tokens: Tensor, grid: Grid) -> Tensor:
