@@ -85,7 +85,8 @@ class Run(Schema):
         None,
         json_schema_extra=_NOT_EMPTY,
         description="What is asked of every picture: class indices, class names, texts, or lists of texts "
-        "that are averaged. A number in quotes is text. By default the top class.",
+        "that are averaged. A number in quotes is text. By default the top class, or the whole embedding of a "
+        "model without classes.",
     )
     methods: Annotated[
         tuple[Annotated[Selected, Choice("methods")], ...] | None, BeforeValidator(_a_list_or_nothing)

@@ -16,9 +16,11 @@ from explainer.explanation import Explanation
 from explainer.hooks import HookManager
 from explainer.inspection import Inspection, MethodFit, default_method, fits, inspect, misfit
 from explainer.pictures import Batch, read
+from explainer.proof import Proof, prove
 from explainer.provenance import Provenance
 from explainer.score import Score
 from explainer.selection import ConfigError, select
+from explainer.session import check, weights_of
 from explainer.target import Targets, parse
 from explainer_registry import ExplainerError, MethodSpec, Schema, Selected, registry
 from explainer_registry.errors import shown
@@ -26,7 +28,14 @@ from explainer_registry.errors import shown
 MethodFunction = Callable[[Schema, Encoder, Tensor, Targets], Tensor]
 """A method: (config, encoder, images [B, 3, H, W], targets) to maps [B, T, h, w]."""
 
-DISTRIBUTIONS = ("vision-explainer", "torch", "timm", "open_clip_torch")
+DISTRIBUTIONS = ("vision-explainer", "torch", "timm", "open_clip_torch", "transformers")
+
+
+APPROXIMATE = (
+    "cells are read approximately: between its last map and its output this model does more than average cells and "
+    "weigh them, so a cell's value is what the model would say if the whole picture looked like that cell"
+)
+"""What is said of a result that rests on a readout that is not exact."""
 
 
 class MethodError(ExplainerError):
@@ -81,9 +90,9 @@ class Explainer:
         Args:
             pictures: A path, a PIL picture, a uint8 array [H, W, 3], or a sequence of these; a tensor
                 [B, 3, H, W] or [3, H, W] is taken as preprocessed.
-            targets: None for the top class of each picture; one target; or a sequence of them, asked of every
-                picture. A target is a class index, a class name, a prompt, a sequence of prompts that are
-                averaged, or a direction tensor.
+            targets: None for the top class of each picture, or for its embedding where the model has no classes;
+                one target; or a sequence of them, asked of every picture. A target is the index of a class or
+                channel, a class name, a prompt, a sequence of prompts that are averaged, or a direction tensor.
             method: Name of a method, a mapping with "name" and settings, or its settings; the best that fits
                 by default.
             score: What is explained: "logit", "prob", "log_prob", another score by name, or a function of an
@@ -104,6 +113,7 @@ class Explainer:
             spec = registry().methods.get(selected.name)
             if reason := misfit(selected.name, self.encoder):
                 raise MethodError(reason)
+            _check_data(self.encoder)
             batch = read(pictures, self.encoder)
             asked = parse(targets, self.encoder, templates)
             function, name = self._score(score, spec)
@@ -123,6 +133,21 @@ class Explainer:
         """Report on the model: layers, grid, attention, methods. ``print`` it."""
         return inspect(self.encoder)
 
+    def prove(self, size: int | tuple[int, int] | None = None, layer: str | nn.Module | None = None) -> Proof:
+        """Prove on noise that maps lie on the picture as they are said to; ``print`` the proof.
+
+        Args:
+            size: Height and width of the input, or the side of a square. By default the model's own, and where it
+                takes them a rectangle and the same rectangle upright.
+            layer: Dotted name or module. By default those that methods take.
+
+        Raises:
+            LayerError: The layer does not lie on the picture, or no layer does.
+            EncoderError: The model does not take the given size.
+        """
+        _check_data(self.encoder)
+        return prove(self.encoder, size, None if layer is None else _layer_name(self.encoder.model, layer))
+
     def features(self, pictures: Any, layer: str | nn.Module | None = None) -> Tensor:
         """Give the features of a layer, laid out on the picture.
 
@@ -137,12 +162,13 @@ class Explainer:
             LayerError: The layer does not lie on the picture.
         """
         with torch.inference_mode(False):
+            _check_data(self.encoder)
             images = read(pictures, self.encoder).images
             if layer is None:
                 last = self.encoder.last_map(images)
                 name, grid = last.layer, last.grid
             else:
-                name, _ = HookManager(self.encoder.model).find(layer)
+                name = _layer_name(self.encoder.model, layer)
                 grid = self.encoder.geometry(image_size(images)).grid(name)
             with self.encoder.session() as hooks:
                 tap = hooks.tap(name)
@@ -157,9 +183,9 @@ class Explainer:
                 reasons.setdefault(fit.reason, []).append(fit.name)
             told = "; ".join(f"{', '.join(names)}: {reason}" for reason, names in reasons.items())
             raise MethodError(f"no method fits {self.encoder.name} ({told}); ex.inspect() shows what was found")
-        if isinstance(options.get("layer"), nn.Module):
-            options = {**options, "layer": HookManager(self.encoder.model).find(options["layer"])[0]}
-        return select("methods", name, options)
+        if isinstance(name, Mapping):
+            name = _with_layer_name(self.encoder.model, cast("Mapping[str, Any]", name))
+        return select("methods", name, _with_layer_name(self.encoder.model, options))
 
     def _score(self, score: str | Selected | Score, spec: MethodSpec) -> tuple[Score, str]:
         if isinstance(score, (str, Selected)):
@@ -204,6 +230,7 @@ class Explainer:
         geometry = self.encoder.geometry(image_size(images))
         choice = geometry.gradient if "gradient" in needs else geometry.last
         chosen = getattr(selected.options, "layer", None)
+        approximate = "readout" in needs and self.encoder.readout is not None and not self.encoder.readout.exact
         return Provenance(
             encoder=self.encoder.name,
             weights=self.encoder.weights,
@@ -211,7 +238,7 @@ class Explainer:
             layer=chosen or (choice.layer if choice else None),
             score=targets.score_name,
             versions=_versions(),
-            warnings=(*self.encoder.warnings, *targets.notes),
+            warnings=(*self.encoder.warnings, *((APPROXIMATE,) if approximate else ()), *targets.notes),
         )
 
 
@@ -219,7 +246,7 @@ def wrap(model: str | nn.Module | Selected, *, encoder: str | None = None, **opt
     """Make a model explainable.
 
     Args:
-        model: A module of timm, open_clip or plain torch; or a name: "timm:resnet50",
+        model: A module of timm, open_clip, transformers or plain torch; or a name: "timm:resnet50",
             "timm:hf-hub:owner/name", "open_clip:ViT-B-16/laion2b_s34b_b88k", "demo"; or a selection of one.
         encoder: Which encoder takes a module, where the one that fits its class is not wanted.
         **options: Settings of the encoder, such as ``tokenizer=``, ``size=(336, 448)``, ``checkpoint=``.
@@ -238,6 +265,7 @@ def wrap(model: str | nn.Module | Selected, *, encoder: str | None = None, **opt
         selected = select("encoders", model, options)
     elif isinstance(model, nn.Module):  # pyright: ignore[reportUnnecessaryIsInstance]  not every caller is typed
         module = _unwrapped(model)
+        options = dict(_with_layer_name(module, options))
         selected = select("encoders", {"name": encoder or _encoder_of(module), "model": module}, options)
     else:
         raise EncoderError(
@@ -250,12 +278,35 @@ def wrap(model: str | nn.Module | Selected, *, encoder: str | None = None, **opt
 
 
 def _unwrapped(model: nn.Module) -> nn.Module:
-    if isinstance(model, nn.DataParallel):
-        raise EncoderError(
-            "a DataParallel model runs in threads of its own, where hooks cannot follow; wrap model.module instead"
-        )
     # torch.compile returns a shell around the module.
-    return cast("nn.Module", getattr(model, "_orig_mod", model))
+    inner = cast("nn.Module", getattr(model, "_orig_mod", model))
+    check(inner)
+    return inner
+
+
+def _with_layer_name(model: nn.Module, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Write a layer that is given as a module as its dotted name."""
+    layer = settings.get("layer")
+    if not isinstance(layer, (nn.Module, list, tuple)):
+        return settings
+    return {**settings, "layer": _layer_name(model, cast("object", layer))}
+
+
+def _layer_name(model: nn.Module, layer: object) -> str:
+    if isinstance(layer, (str, nn.Module)):
+        return HookManager(model).find(layer)[0]
+    raise ConfigError(
+        f"a layer is one module, or its dotted name; got {shown(layer)} ({type(layer).__name__}); a map comes from one "
+        "layer, so ask once for each"
+    )
+
+
+def _check_data(encoder: Encoder) -> None:
+    if any(weight.is_meta for module in encoder.model.modules() for weight in weights_of(module)):
+        raise EncoderError(
+            f"the weights of {encoder.name} are on the device 'meta' and hold no data, so there is nothing to explain; "
+            "load them with model.to_empty(device='cpu') and model.load_state_dict(...)"
+        )
 
 
 def _encoder_of(module: nn.Module) -> str:

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
+from explainer.embedder import Embedder
 from explainer.encoder import Encoder
 from explainer.geometry import Choice
 from explainer_registry import MethodSpec, registry
 
 MISSING = {
     "features": "no layer gives a map of the picture",
-    "gradient": "no layer gives a map that a gradient could be taken at",
+    "gradient": "no gradient passes through its quantised layers",
     "readout": "nothing says what one cell of its last map means for its output",
     "classes": "it has no classes",
     "companion": "it reads no text",
     "attention": "it has no dense softmax attention over its patches that could be reached",
+    "stream": "what its attentions add to the patches could not be followed to its last map",
+}
+
+
+READOUTS = {
+    "exact": "exact: the output is the average of what the cells say, or what the class token says",
+    "approximate": "approximate: the model does more than average its cells and weigh them",
+    "none": "none: nothing says what one cell of the last map means for the output",
 }
 
 
@@ -48,9 +58,11 @@ class Inspection:
         size: Height and width of the input.
         layer: The last map, and why it was chosen; None where there is none.
         gradient: The map at which gradients are taken by default.
+        readout: Whether a cell of the last map can be read as the model's output: "exact", "approximate" or "none".
         blocks: Paths of the dense attentions over the patch tokens, in order.
         other_attentions: How many other attentions were seen (windows, pooling, channels).
         classes: Number of classes; None where there are none.
+        embedding: Width of the embedding; None for a classifier.
         layers: Every layer that lies on the picture, in the order in which they run.
         methods: Which methods fit.
         warnings: What whoever reads a result must know.
@@ -61,9 +73,11 @@ class Inspection:
     size: tuple[int, int]
     layer: Choice | None
     gradient: Choice | None
+    readout: Literal["exact", "approximate", "none"]
     blocks: tuple[str, ...]
     other_attentions: int
     classes: int | None
+    embedding: int | None
     layers: tuple[str, ...]
     methods: tuple[MethodFit, ...]
     warnings: tuple[str, ...]
@@ -71,11 +85,12 @@ class Inspection:
     def __str__(self) -> str:
         lines = [
             f"model        {self.encoder}, weights: {self.weights}",
-            f"input        {self.size[0]} x {self.size[1]}" + (f", {self.classes} classes" if self.classes else ""),
+            f"input        {self.size[0]} x {self.size[1]}{self._output()}",
             f"last map     {_line(self.layer)}",
         ]
         if self.gradient is not None and self.gradient != self.layer:
             lines.append(f"gradients    {_line(self.gradient)}")
+        lines.append(f"readout      {READOUTS[self.readout]}")
         lines.append(f"attention    {self._attention()}")
         lines += [f"warning      {warning}" for warning in self.warnings]
         lines.append("methods")
@@ -86,10 +101,15 @@ class Inspection:
         lines.append(f"layers       {', '.join(_outermost(self.layers)) or 'none'}")
         return "\n".join(lines)
 
+    def _output(self) -> str:
+        if self.embedding is not None:
+            return f", embedding of {self.embedding}"
+        return f", {self.classes} classes" if self.classes else ""
+
     def _attention(self) -> str:
         dense = f"{len(self.blocks)} dense blocks over patch tokens"
         if self.blocks:
-            dense += f", {self.blocks[0]} to {self.blocks[-1]}, by intercepting scaled_dot_product_attention"
+            dense += f", {self.blocks[0]} to {self.blocks[-1]}"
         others = f"; {self.other_attentions} others (windows, pooling or channels)" if self.other_attentions else ""
         return dense + others
 
@@ -108,9 +128,11 @@ def inspect(encoder: Encoder) -> Inspection:
         size=encoder.preprocess.size,
         layer=geometry.last,
         gradient=geometry.gradient,
+        readout="none" if encoder.readout is None else "exact" if encoder.readout.exact else "approximate",
         blocks=tuple(block.name for block in geometry.blocks),
         other_attentions=len(geometry.probe.attentions) - len(geometry.blocks),
         classes=len(names) if names else getattr(encoder, "count", None),
+        embedding=encoder.width if isinstance(encoder, Embedder) else None,
         layers=geometry.layers,
         methods=tuple(fits(encoder)),
         warnings=encoder.warnings,
@@ -140,6 +162,8 @@ def lacking(spec: MethodSpec, encoder: Encoder) -> str:
     if "features" in missing:
         # Without a map there is nothing to read or differentiate either.
         missing = [capability for capability in missing if capability not in ("gradient", "readout")]
+    if "attention" in missing:
+        missing = [capability for capability in missing if capability != "stream"]
     return "; ".join(MISSING[capability] for capability in missing)
 
 

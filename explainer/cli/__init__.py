@@ -57,7 +57,8 @@ def _for_a_shell(message: str) -> str:
 def main(disabled: tuple[str, ...]) -> None:
     """Why did this vision model say that, and where in the picture?
 
-    Exit codes: 0 done; 1 some pictures failed, the others are written; 2 the request was wrong.
+    Exit codes: 0 done; 1 some pictures failed, the others are written, or a proof does not hold; 2 the request was
+    wrong.
     """
     # The registry reads its switches at the first call, which is still to come.
     if disabled:

@@ -24,8 +24,8 @@ _SOME_FAILED = 1
     "targets",
     multiple=True,
     metavar="T",
-    help="What to look for: a class index, a class name, or a text for models that read text. Can be "
-    "repeated. By default the top class.",
+    help="What to look for: the index of a class or channel, a class name, or a text for models that read text. Can be "
+    "repeated. By default the top class, or the whole embedding of a model without classes.",
 )
 @click.option(
     "--method",

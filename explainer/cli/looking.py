@@ -15,6 +15,8 @@ from explainer.demo import ENCODER, explain_photographs
 from explainer.selection import select
 from explainer_registry import MethodSpec, registry
 
+_UNPROVEN = 1
+
 
 @click.command()
 @click.argument("model")
@@ -26,7 +28,9 @@ from explainer_registry import MethodSpec, registry
     help="A setting of the model. Can be repeated.",
 )
 @click.option("--method", metavar="M", help="Show the settings of this method, and whether it fits the model.")
-def inspect(model: str, settings: tuple[str, ...], method: str | None) -> None:
+@click.option("--prove", is_flag=True, help="Prove on noise that maps lie on the picture as they are said to.")
+@click.pass_context
+def inspect(context: click.Context, model: str, settings: tuple[str, ...], method: str | None, prove: bool) -> None:
     """Report on a model: layers, grid, attention, and which methods fit."""
     of_model, others = read_settings(settings)
     if others:
@@ -46,6 +50,12 @@ def inspect(model: str, settings: tuple[str, ...], method: str | None) -> None:
         missing = lacking(spec, explainer.encoder)
         click.echo(f"method {method} {'does not fit: ' + missing if missing else 'fits'}")
         _show_settings(spec)
+    if prove:
+        with progress("proving the layout"):
+            proof = explainer.prove()
+        click.echo(proof)
+        if not proof.holds:
+            context.exit(_UNPROVEN)
 
 
 @click.command()

@@ -61,6 +61,7 @@ def test_encoders_are_listed(explainer) -> None:
         ["open_clip", "open_clip"],
         ["timm", "timm"],
         ["torch", "torch"],
+        ["transformers", "transformers"],
     ]
 
 

@@ -307,7 +307,7 @@ def test_a_tokenizer_that_cannot_be_had_is_told(small: Small, monkeypatch: pytes
 
 def test_without_a_tokenizer_directions_work_and_prompts_say_what_is_missing() -> None:
     ex = explainer.wrap(clip_model("small"))
-    assert ex.encoder.capabilities == {"attention", "features", "gradient", "readout"}
+    assert ex.encoder.capabilities == {"attention", "features", "gradient", "readout", "stream"}
     assert ex(random_images(1, 32), random_directions(2, 48)).maps.shape[:2] == (1, 2)
     assert message(lambda: ex(random_images(1, 32), ["a bus"])) == (
         "open_clip:CLIP was wrapped without a tokenizer, so it cannot read 'a bus'; use wrap(model, tokenizer=...), "
