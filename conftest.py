@@ -13,6 +13,9 @@ from sybil import Sybil
 from sybil.integration.pytest import SybilItem
 from sybil.parsers.markdown import PythonCodeBlockParser
 
+# Tests run side by side already. Set before torch is imported anywhere.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 PHOTOS = Path("plugins/explainer_plugins/demo/photos")
 
 

@@ -42,15 +42,19 @@ class Own(nn.Module):
 def test_a_name_without_its_library() -> None:
     assert message(lambda: explainer.wrap("resnet50")) == (
         "'resnet50' does not say which library the model comes from; put its encoder in front, such as "
-        "'open_clip:resnet50' or 'timm:resnet50' (encoders: demo, open_clip, timm, torch)"
+        "'open_clip:resnet50' or 'timm:resnet50' or 'transformers:resnet50' (encoders: demo, open_clip, timm, torch, "
+        "transformers)"
     )
 
 
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("tim:resnet50", "no encoder named 'tim'; did you mean 'timm'? (available: demo, open_clip, timm, torch)"),
-        ("keras:resnet50", "no encoder named 'keras' (available: demo, open_clip, timm, torch)"),
+        (
+            "tim:resnet50",
+            "no encoder named 'tim'; did you mean 'timm'? (available: demo, open_clip, timm, torch, transformers)",
+        ),
+        ("keras:resnet50", "no encoder named 'keras' (available: demo, open_clip, timm, torch, transformers)"),
         ("timm:", "'timm:' lacks the model after ':'; say 'timm:<model>'"),
         ("timm", "model: 'timm' needs this setting and has no default for it"),
     ],
@@ -108,7 +112,7 @@ def test_another_encoder_can_be_named() -> None:
 
 def test_an_encoder_that_does_not_exist() -> None:
     assert message(lambda: explainer.wrap(classifier(), encoder="tim")) == (
-        "no encoder named 'tim'; did you mean 'timm'? (available: demo, open_clip, timm, torch)"
+        "no encoder named 'tim'; did you mean 'timm'? (available: demo, open_clip, timm, torch, transformers)"
     )
 
 
@@ -280,12 +284,14 @@ def test_what_is_known_is_in_the_report() -> None:
     ex = explainer.wrap(clip_model("small"), tokenizer=FakeTokenizer())
     report = ex.inspect()
     assert (report.encoder, report.weights, report.size) == ("open_clip:CLIP", "as given", (32, 32))
-    assert report.classes is None
+    assert (report.classes, report.embedding) == (None, 48)
     assert len(report.blocks) == 7
     assert report.methods == tuple(ex.methods())
     assert [fit.name for fit in ex.methods() if fit.default] == ["gem"]
     text = str(report)
-    assert text.startswith("model        open_clip:CLIP, weights: as given\ninput        32 x 32\nlast map     visual.")
+    assert text.startswith(
+        "model        open_clip:CLIP, weights: as given\ninput        32 x 32, embedding of 48\nlast map     visual."
+    )
     assert "gradients    visual.transformer.resblocks.6.ln_1" in text
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-HEAVY = ("torch", "torchvision", "timm", "open_clip")
+HEAVY = ("torch", "torchvision", "timm", "open_clip", "transformers")
 
 # Runs in a fresh interpreter and prints one JSON line: the heavy modules it loaded and its CPU seconds.
 PROBE = """

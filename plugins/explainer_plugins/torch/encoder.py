@@ -136,7 +136,7 @@ def read_head(model: nn.Module, last: Choice, seen: Probe) -> Reading:
         logits = logits_of(model(images))
         # The sum of all logits can have no gradient (where they are log-probabilities); a random one has.
         weights = torch.randn(logits.shape, generator=noise, device="cpu").to(logits)
-        class_token = _only_prefix_reaches((logits * weights).sum(dim=1, keepdim=True), tap, last.grid)
+        class_token = only_prefix_reaches((logits * weights).sum(dim=1, keepdim=True), tap, last.grid)
         cells = tap.value[:, :1] if class_token else last.grid.to_columns(tap.value)
         head = _last_linear(model, last.channels, seen.output[1])
         with torch.no_grad():
@@ -148,9 +148,9 @@ def read_head(model: nn.Module, last: Choice, seen: Probe) -> Reading:
     )
 
 
-def _only_prefix_reaches(score: Tensor, tap: Tap, grid: Grid) -> bool:
+def only_prefix_reaches(score: Tensor, tap: Tap, grid: Grid) -> bool:
     """Whether a score has a gradient at tokens that have no place on the picture, and at no others."""
-    if not grid.prefix:
+    if not grid.prefix or score.is_meta:
         return False
     try:
         slope = tap.gradients(score)[0]
