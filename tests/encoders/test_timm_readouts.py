@@ -146,6 +146,15 @@ def test_heads_that_take_something_else_than_the_last_map(
     assert any("read approximately" in warning for warning in warned) is not exact
 
 
+def test_as_many_tokens_as_channels() -> None:
+    vit = {"img_size": 28, "patch_size": 4, "embed_dim": 49, "num_heads": 7, "depth": 1}
+    model = small("vit_tiny_patch16_224", num_classes=3, class_token=False, global_pool="avg", fc_norm=False, **vit)
+    ex, images = explainer.wrap(model), random_images(1, 28)
+    with torch.no_grad():
+        expected = model(images)[0] - model.head.bias
+    torch.testing.assert_close(ex(images, [0, 1, 2], method="cam").maps.mean(dim=(2, 3))[0], expected)
+
+
 def nothing_to_read(_features: Any) -> Tensor:
     raise ValueError("a head of another kind")
 

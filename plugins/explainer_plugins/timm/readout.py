@@ -165,13 +165,16 @@ def _layout(taken: tuple[int, ...], last: Choice) -> Layout | None:
     """How the last map is laid out where the head takes it; None where the head takes something else."""
     cells, channels = (last.grid.height, last.grid.width), last.channels
     tokens = last.grid.prefix + cells[0] * cells[1]
-    layouts: dict[tuple[int, ...], Layout] = {
-        (channels, *cells): "NCHW",
-        (*cells, channels): "NHWC",
-        (tokens, channels): "NLC",
-        (channels, tokens): "NCL",
+    shapes: dict[Layout, tuple[int, ...]] = {
+        "NCHW": (channels, *cells),
+        "NHWC": (*cells, channels),
+        "NLC": (tokens, channels),
+        "NCL": (channels, tokens),
     }
-    return layouts.get(taken)
+    # As many tokens as channels can be read in two ways; the head takes the map as the layer gave it.
+    if shapes[last.grid.layout] == taken:
+        return last.grid.layout
+    return next((layout for layout, shape in shapes.items() if shape == taken), None)
 
 
 def _relaid(grid: Grid, layout: Layout) -> Grid:
