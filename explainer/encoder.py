@@ -189,17 +189,14 @@ class Encoder(ABC):
             [B, D], in the output space.
 
         Raises:
-            EncoderError: The model fails on images of another size than its own.
+            EncoderError: A table of the model does not reach as far as images of another size than its own.
         """
         try:
             return self.call(self.model, images, hooks, positions)
-        except ExplainerError:
-            raise
-        except Exception as error:  # what a model raises is not one kind
-            size = image_size(images)
-            if size == self.preprocess.size:
+        except IndexError as error:  # which a run without data does not meet
+            size, own = image_size(images), self.preprocess.size
+            if size == own:
                 raise
-            own = self.preprocess.size
             raise EncoderError(f"{_failed(self.name, size, error)}; it was wrapped for {own[0]} x {own[1]}") from error
 
     def watched(self, model: nn.Module, images: Tensor, hooks: HookManager) -> Tensor:

@@ -147,8 +147,10 @@ def test_tokens_taken_for_channels() -> None:
 
 def test_channels_taken_for_rows() -> None:
     square = (64, 64)
-    assert not wrap(lambda x: x.permute(0, 2, 3, 1), channels=8).prove(square).holds
+    assert not wrap(lambda x: x.permute(0, 2, 3, 1), channels=8, layout="NCHW").prove(square).holds
     assert wrap(lambda x: x.permute(0, 2, 3, 1), channels=8, layout="NHWC").prove(square).holds
+    # As many channels as rows and columns; a larger picture tells which is which.
+    assert wrap(lambda x: x.permute(0, 2, 3, 1), channels=8).prove(square).holds
 
 
 def test_a_hiera_before_its_tokens_are_put_in_order() -> None:
