@@ -135,8 +135,11 @@ def _is_dense(call: AttentionCall, batch: int) -> bool:
 
 
 def _is_on_stream(call: AttentionCall, grid: Grid) -> bool:
-    """Whether the cells that attend can be those of the residual stream: a window that is filled up has more."""
-    if call.way is None or not call.way.closed or call.residual.dim() != 4:
+    """Whether the tokens that attend can be those of the residual stream: a window that is filled up has more."""
+    if call.way is None or not call.way.closed:
         return True
-    _, first, second, third = call.residual.shape
-    return any(grid.height <= rows and grid.width <= columns for rows, columns in ((first, second), (second, third)))
+    shape = tuple(call.residual.shape)
+    if len(shape) == 3:
+        return call.query.shape[2] <= shape[1]
+    sides = (shape[1:3], shape[2:4])
+    return grid.prefix == 0 and any(grid.height <= rows and grid.width <= columns for rows, columns in sides)

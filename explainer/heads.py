@@ -13,14 +13,16 @@ def folding(query: Tensor, received: Tensor | None) -> Form:
     """Find out how a model folds its heads.
 
     Args:
-        query: [B, H, N, d]; [B * H, N, d], heads in the batch, or a single head; [B, H, 1, N, d], one window.
+        query: [B, H, N, d]; [B * H, N, d], heads in the batch, or a single head; [B, H, 1, N, d] or [B, 1, H, N, d],
+            one window.
         received: What the module received, batch first; None where it received no tensor.
 
     Returns:
         From the model's layout to [B, H, N, d], and back.
     """
-    if query.dim() == 5 and query.shape[2] == 1:
-        return Form(lambda given: given.squeeze(2), lambda heads: heads.unsqueeze(2))
+    if query.dim() == 5 and 1 in query.shape[1:3]:
+        place = 2 if query.shape[2] == 1 else 1
+        return Form(lambda given: given.squeeze(place), lambda heads: heads.unsqueeze(place))
     if query.dim() != 3:
         return AS_IT_IS
     batch = query.shape[0] if received is None else received.shape[0]

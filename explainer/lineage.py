@@ -41,13 +41,14 @@ class Lineage:
     def is_over_patches(self, call: AttentionCall) -> bool:
         """Whether an attention of the run can be over the tokens of the picture, in their order.
 
-        It is not where the queries, keys or values are the model's own, or are shifted around the picture, or where
-        channels attend to channels.
+        It is not where the queries, keys or values are the model's own, or are shifted around the picture, where
+        channels attend to channels, or where heads stand in the place of pictures.
 
         Args:
             call: An attention with as many keys as queries.
         """
-        return self._is_of_picture(call) and not _is_shifted(call.query) and not _is_of_channels(call)
+        misplaced = _is_shifted(call.query) or _is_of_channels(call) or _is_of_heads(call)
+        return self._is_of_picture(call) and not misplaced
 
     def is_stream(self, call: AttentionCall) -> bool:
         """Whether what an attention was found to be added to is the residual stream.
@@ -147,18 +148,28 @@ def _is_shifted(tokens: Tensor) -> bool:
 
 
 def _is_of_channels(call: AttentionCall) -> bool:
-    """Whether the rows of an attention are channels, where there are as many as tokens.
+    """Whether the rows of an attention are channels, where there are as many as tokens."""
+    _, _, tokens, width = call.value.shape
+    return tokens == width == call.query.shape[-1] and not _is_whole(call, 2)
 
-    Its output is laid out for the projection by what the model does with it, and tells: there, a token has one row.
+
+def _is_of_heads(call: AttentionCall) -> bool:
+    """Whether heads stand where pictures should, where there are as many."""
+    pictures, heads = call.value.shape[:2]
+    return pictures == heads and _is_whole(call, 0) is False
+
+
+def _is_whole(call: AttentionCall, dim: int) -> bool | None:
+    """Whether a token, as it is projected behind the attention, lies at one place of a dimension of [B, H, N, e].
+
+    That is so for pictures and for tokens, not for heads and for channels. None where no projection was found.
     """
-    batch, heads, tokens, width = call.value.shape
-    if not tokens == width == call.query.shape[-1]:
-        return False
     if call.way is None or not call.way.closed:
-        return True
-    rows = torch.arange(tokens).reshape(-1, 1).expand(batch, heads, tokens, width)
+        return None
+    shape = call.value.shape
+    places = torch.arange(shape[dim]).reshape([-1 if each == dim else 1 for each in range(4)]).expand(shape)
     try:
-        laid = call.way.until_projected(call.form.from_heads(rows).contiguous())
+        laid = call.way.until_projected(call.form.from_heads(places).contiguous())
     except RuntimeError:
-        return True
-    return laid is None or not bool((laid == laid[..., :1]).all())
+        return None
+    return None if laid is None else bool((laid == laid[..., :1]).all())

@@ -16,6 +16,10 @@ from oracles.helpers import CLIPS, SMALL, TEXT, built, clip, random_images
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from explainer.attention import AttentionCall
+from explainer.intercept import AttentionTap, intercept
+from explainer.session import session
+
 
 class Family(NamedTuple):
     """A model, the side of its pictures, and the modules whose attention is expected, each with its calls."""
@@ -141,3 +145,16 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Tensor]]:
     with monkeypatch.context() as patch:
         patch.setattr(F, "scaled_dot_product_attention", attend)
         yield weights
+
+
+def followed(model: nn.Module, images: Tensor, **options: Any) -> AttentionTap:
+    """Run a model and follow its attentions to the residual stream."""
+    with session(model) as hooks, torch.no_grad():
+        tap = intercept(hooks, follow=True, **options)
+        model(images)
+    return tap
+
+
+def mirrored(call: AttentionCall) -> Tensor:
+    """Other heads, of the same shape."""
+    return call.value.mean(dim=2, keepdim=True).expand_as(call.query) - 2 * call.query

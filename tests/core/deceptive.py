@@ -164,6 +164,11 @@ def picture_by_picture(module: Attention, x: Tensor) -> Tensor:
     return torch.stack([join(attend(*module.parts(each))) for each in x])
 
 
+def heads_first(module: Attention, x: Tensor) -> Tensor:
+    """[H, B, N, d]: with as many heads as pictures, one passes for the other."""
+    return join(attend(*(part.transpose(0, 1) for part in module.parts(x))).transpose(0, 1))
+
+
 def over_windows_of_one_head(module: Attention, x: Tensor) -> Tensor:
     """Four windows, where heads stand elsewhere."""
     query, key, value = (
@@ -185,6 +190,8 @@ class MapAttention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         given = attend(*(self.cut(part) for part in self.qkv(x).chunk(3, dim=1)))
         rows = x.shape[2] // self.side
+        if self.windows == "in the batch, with heads":
+            given = join(given.unflatten(0, (-1, 2)))
         given = given.reshape(len(x), rows, -1, self.side, self.side, x.shape[1])
         return self.proj(given.permute(0, 5, 1, 3, 2, 4).reshape(x.shape))
 
@@ -194,6 +201,8 @@ class MapAttention(nn.Module):
         windows = cut.flatten(3, 4).flatten(1, 2)
         if self.windows == "in the batch":
             return windows.flatten(0, 1)
+        if self.windows == "in the batch, with heads":
+            return split(windows, 2).flatten(0, 2)
         return windows.unsqueeze(2) if self.windows == "before one head" else windows
 
 

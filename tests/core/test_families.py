@@ -107,7 +107,7 @@ MORE = [
     Row("resmlp_12_224", {}, "norm", Grid(14, 14, "NLC")),
     Row("swinv2_cr_tiny_224", {}, "stages", Grid(7, 7, "NCHW"), None, 2),
     Row("pvt_v2_b0", {}, "stages", Grid(7, 7, "NCHW"), None, 2),
-    Row("twins_svt_small", {}, "norm", Grid(7, 7, "NLC"), None, 2, "norm"),
+    Row("twins_svt_small", {}, "norm", Grid(7, 7, "NLC"), None, 4, "norm"),
     Row("mvitv2_small_cls", {}, "norm", Grid(7, 7, "NLC", 1), "stages.3.blocks.1.norm1", 1, "norm"),
     Row("coat_lite_tiny", {}, "norm4", Grid(7, 7, "NLC", 1), "serial_blocks4.1.norm1"),
     Row("crossvit_tiny_240", {}, "norm.1", Grid(14, 14, "NLC", 1), "blocks.2.fusion.0.norm1", 12, "norm.1"),

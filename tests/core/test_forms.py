@@ -40,9 +40,9 @@ def folded(attend: Form) -> Form:
     return lambda q, k, v: attend(*(each.flatten(0, 1) for each in (q, k, v))).unflatten(0, (-1, HEADS))
 
 
-def windowed(attend: Form) -> Form:
+def windowed(attend: Form, place: int = 2) -> Form:
     """One window, in a dimension of its own."""
-    return lambda q, k, v: attend(*(each.unsqueeze(2) for each in (q, k, v))).squeeze(2)
+    return lambda q, k, v: attend(*(each.unsqueeze(place) for each in (q, k, v))).squeeze(place)
 
 
 def by_bmm(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -90,6 +90,10 @@ FORMS: dict[str, Form] = {
     "fused": fused,
     "one window": windowed(by_matmul),
     "one window, fused": windowed(fused),
+    "one window before the heads": windowed(by_matmul, 1),
+    "one window before the heads, einsum": windowed(
+        einstein("bwhid,bwhjd->bwhij", "bwhij,bwhjd->bwhid", same, same), 1
+    ),
     "one window, einsum": windowed(einstein("bhwid,bhwjd->bhwij", "bhwij,bhwjd->bhwid", same, same)),
 }
 

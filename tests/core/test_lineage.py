@@ -6,11 +6,14 @@ where heads stand elsewhere, modules that run several times, attention of attent
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+import timm
 import torch
 from torch import Tensor, nn
+from torchvision.models.swin_transformer import SwinTransformer
 
 from core import deceptive
 from core.deceptive import Attention, Block, MapNet, Net, OneModule, Rule, net
@@ -22,8 +25,8 @@ from explainer.probe import probe
 BOTH = ["blocks.0.attn", "blocks.1.attn"]
 
 
-def geometry(model: nn.Module) -> Geometry:
-    found = probe(model.eval(), lambda running, images, _hooks: running(images), (32, 32))
+def geometry(model: nn.Module, side: int = 32) -> Geometry:
+    found = probe(model.eval(), lambda running, images, _hooks: running(images), (side, side))
     return Geometry(found, class_token_pooled=False)
 
 
@@ -43,6 +46,8 @@ NO_BLOCKS: dict[str, tuple[Rule, dict[str, Any]]] = {
     "dense and to a memory": (deceptive.beside_a_memory, {}),
     "picture by picture": (deceptive.picture_by_picture, {}),
     "picture by picture, more heads": (deceptive.picture_by_picture, {"heads": 4}),
+    "heads in the place of pictures": (deceptive.heads_first, {}),
+    "heads in the place of pictures, more of them": (deceptive.heads_first, {"heads": 4}),
     "windows in the place of heads": (deceptive.over_windows_of_one_head, {}),
 }
 
@@ -84,12 +89,39 @@ def test_a_network_that_attends_in_its_own_forward() -> None:
     assert blocks(found) == ([], [])
 
 
-@pytest.mark.parametrize("windows", ["in the batch", "before one head", "as heads"])
+@pytest.mark.parametrize("windows", ["in the batch", "in the batch, with heads", "before one head", "as heads"])
 def test_windows_of_a_map_as_large_as_the_last_map(windows: str) -> None:
     assert blocks(geometry(MapNet(windows, last=False))) == ([], [])
     found = geometry(MapNet(windows, last=True))
     assert blocks(found) == (["late"], ["late"])
     assert found.blocks[0].grid == Grid(4, 4, "NLC")
+
+
+EARLIER = ["stages.2.blocks.0.0.attn"]
+"""Where the last stage has no attention, the one before it has."""
+
+
+def of_torchvision() -> nn.Module:
+    return SwinTransformer([4, 4], 16, [1, 1, 1, 2], [1, 2, 2, 4], [4, 4], num_classes=5)
+
+
+@pytest.mark.parametrize(
+    ("make", "fitting", "filled", "left"),
+    [
+        (of_torchvision, 128, 96, []),
+        (lambda: timm.create_model("davit_tiny", depths=(1, 1, 1, 1), window_size=2), 64, 32, EARLIER),
+        (lambda: timm.create_model("davit_tiny", depths=(1, 1, 1, 1), window_size=4), 128, 64, EARLIER),
+    ],
+    ids=["a map", "a sequence of one token", "a sequence"],
+)
+def test_a_window_that_is_filled_up_is_no_grid(
+    make: Callable[[], nn.Module], fitting: int, filled: int, left: list[str]
+) -> None:
+    """4 x 4 tokens, of which 3 x 3 or 2 x 2 are the picture's, pass for a larger grid or for tokens behind a prefix."""
+    with torch.device("meta"):
+        model = make()
+    assert not {block.name for block in geometry(model, fitting).blocks} & set(EARLIER)
+    assert [block.name for block in geometry(model, filled).blocks] == left
 
 
 @pytest.mark.parametrize("added", ["plainly", "one after the other", "with positions", "into a view"])

@@ -14,7 +14,7 @@ import pytest
 import timm
 import torch
 from oracles.helpers import built, difference, random_images
-from torch import nn
+from torch import Tensor, nn
 
 import explainer
 from explainer.attention import ordinary
@@ -175,6 +175,49 @@ def check_identity(ex: explainer.Explainer, side: int) -> None:
             output = ex.encoder.forward(images, hooks)
     assert tap.calls
     assert difference(output, plain) <= 1e-5
+
+
+def at(ex: explainer.Explainer, images: Tensor, point: tuple[float, float], block: int, heads: str = "mean") -> Tensor:
+    """The q-k map of one block for an anchor point."""
+    return ex(images, [1], method={"name": "query_key", "point": point, "block": block, "heads": heads}).maps
+
+
+@pytest.mark.parametrize(
+    ("family", "blocks", "prefix"),
+    [("cait", (0, 1), (0, 0)), ("convit", (0, 1, 2), (0, 1, 1)), ("beit", (0, 1), (1, 1))],
+)
+def test_weights_are_shown_as_they_are_applied(family: str, blocks: tuple[int, ...], prefix: tuple[int, ...]) -> None:
+    """Mixed over the heads, or gated; the class token of ConViT joins behind its gated blocks."""
+    ex, images = explained(family), random_images(2, 64)
+    for block, before in zip(blocks, prefix, strict=True):
+        owner = ex.encoder.model.blocks[block].attn
+        owner.fused_attn = False
+        with torch.no_grad(), ex.encoder.session() as hooks:
+            tap = hooks.tap(owner.attn_drop)
+            ex.encoder.forward(images, hooks)
+        rows = tap.value[:, :, before + 4 * 1 + 2, before:].unflatten(2, (4, 4))
+        torch.testing.assert_close(at(ex, images, (0.6, 0.4), block)[:, 0], rows.mean(dim=1))
+        torch.testing.assert_close(at(ex, images, (0.6, 0.4), block, "each"), rows)
+
+
+def test_heads_that_attend_one_after_the_other() -> None:
+    ex, images = explained("efficientvit msra"), random_images(2, 128)
+    each = at(ex, images, (0.6, 0.4), -1, "each")
+    assert each.shape == (2, 4, 2, 2)
+    torch.testing.assert_close(each.mean(dim=1), at(ex, images, (0.6, 0.4), -1)[:, 0])
+    torch.testing.assert_close(each.sum(dim=(2, 3)), torch.ones(2, 4))
+    assert (each.std(dim=1) > 1e-3).all()
+
+
+def test_anchors_are_moved_to_the_grid_that_attends() -> None:
+    """The most similar cell of a last map of 4 x 4, where attention is over 8 x 8."""
+    ex = explained("sam2 hiera, windows that are filled up")
+    images = random_images(3, 128)
+    best = ex(images, [1], method="similarity").maps.flatten(2).argmax(dim=2).flatten().tolist()
+    found = ex(images, [1], method="query_key").maps
+    for row, cell in enumerate(best):
+        point = ((cell % 4 + 0.5) / 4, (cell // 4 + 0.5) / 4)
+        assert torch.equal(found[row], at(ex, images, point, -1)[row])
 
 
 NO_ATTENTION = "it has no dense softmax attention over its patches that could be reached"
