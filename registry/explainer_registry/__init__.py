@@ -10,15 +10,17 @@ from explainer_registry.hookspecs import hookimpl, hookspec
 from explainer_registry.manager import Registry
 from explainer_registry.plugin import PluginInfo, Problem
 from explainer_registry.schema import Schema, field_errors
-from explainer_registry.specs import CAPABILITIES, EncoderSpec, MethodSpec, ScoreSpec, Spec
+from explainer_registry.specs import CAPABILITIES, DatasetSpec, EncoderSpec, MethodSpec, MetricSpec, ScoreSpec, Spec
 
 __all__ = [
     "CAPABILITIES",
     "Catalogue",
     "Choice",
+    "DatasetSpec",
     "EncoderSpec",
     "ExplainerError",
     "MethodSpec",
+    "MetricSpec",
     "PluginInfo",
     "Problem",
     "Registry",

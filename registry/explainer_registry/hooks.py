@@ -7,18 +7,16 @@ method of its own, one implementation at a time.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, cast
 
 import pluggy
 
 from explainer_registry import hookspecs
 from explainer_registry.errors import RegistryError, describe, did_you_mean, listed, shown
-from explainer_registry.specs import EncoderSpec, MethodSpec, ScoreSpec, Spec
+from explainer_registry.specs import SPECS, Spec
 
 if TYPE_CHECKING:
     from explainer_registry.plugin import PluginInfo
-
-SpecT = TypeVar("SpecT", bound=Spec)
 
 HOOKS = tuple(sorted(name for name in vars(hookspecs) if name.startswith("explainer_")))
 """The names of all hooks."""
@@ -65,29 +63,14 @@ class Hooks:
         self._manager.unregister(name=info.id)
         del self._infos[info.id]
 
-    def methods(self, info: PluginInfo) -> list[MethodSpec]:
-        """Call ``explainer_methods`` of one plugin.
+    def declarations(self, info: PluginInfo) -> list[Spec]:
+        """Call the declaring hooks of one plugin: ``explainer_methods``, ``explainer_encoders`` and so on.
 
         Raises:
             RegistryError: The plugin raised, or returned something that is no list of declarations.
         """
-        return self._declared(self.relay.explainer_methods, info, MethodSpec)
-
-    def encoders(self, info: PluginInfo) -> list[EncoderSpec]:
-        """Call ``explainer_encoders`` of one plugin.
-
-        Raises:
-            RegistryError: The plugin raised, or returned something that is no list of declarations.
-        """
-        return self._declared(self.relay.explainer_encoders, info, EncoderSpec)
-
-    def scores(self, info: PluginInfo) -> list[ScoreSpec]:
-        """Call ``explainer_scores`` of one plugin.
-
-        Raises:
-            RegistryError: The plugin raised, or returned something that is no list of declarations.
-        """
-        return self._declared(self.relay.explainer_scores, info, ScoreSpec)
+        hooks = {kind: getattr(self.relay, f"explainer_{kind}") for kind in SPECS}
+        return [spec for kind, caller in hooks.items() for spec in self._declared(caller, info, SPECS[kind])]
 
     def before_explanation(self, request: object) -> None:
         """Call ``explainer_before_explanation`` of every plugin.
@@ -114,8 +97,8 @@ class Hooks:
                 if impl.plugin is plugin:
                     _check_impl(caller, impl)
 
-    def _declared(self, caller: pluggy.HookCaller, info: PluginInfo, kind: type[SpecT]) -> list[SpecT]:
-        specs: list[SpecT] = []
+    def _declared(self, caller: pluggy.HookCaller, info: PluginInfo, kind: type[Spec]) -> list[Spec]:
+        specs: list[Spec] = []
         for impl in caller.get_hookimpls():
             if impl.plugin_name != info.id:
                 continue

@@ -13,7 +13,7 @@ from typing import Final
 
 import pluggy
 
-from explainer_registry.specs import EncoderSpec, MethodSpec, ScoreSpec
+from explainer_registry.specs import DatasetSpec, EncoderSpec, MethodSpec, MetricSpec, ScoreSpec
 
 PROJECT: Final = "explainer"
 """Project name of the markers, and the entry-point group of plugins."""
@@ -60,6 +60,26 @@ def explainer_encoders() -> Iterable[EncoderSpec]:
 @hookspec
 def explainer_scores() -> Iterable[ScoreSpec]:
     """Declare scores: scalars that gradients flow from.
+
+    Returns:
+        The declarations, as a list or by ``yield``.
+    """
+    return ()
+
+
+@hookspec
+def explainer_metrics() -> Iterable[MetricSpec]:
+    """Declare metrics: measurements of a map against a true mask.
+
+    Returns:
+        The declarations, as a list or by ``yield``.
+    """
+    return ()
+
+
+@hookspec
+def explainer_datasets() -> Iterable[DatasetSpec]:
+    """Declare datasets: pictures with true masks.
 
     Returns:
         The declarations, as a list or by ``yield``.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from explainer_registry.catalogue import Catalogue, Offer
 from explainer_registry.discovery import find_plugins, switched_off
 from explainer_registry.errors import RegistryError, describe
 from explainer_registry.hooks import Hooks
 from explainer_registry.plugin import PluginInfo, Problem
-from explainer_registry.specs import EncoderSpec, MethodSpec, ScoreSpec, Spec
+from explainer_registry.specs import DatasetSpec, EncoderSpec, MethodSpec, MetricSpec, ScoreSpec, Spec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SpecT = TypeVar("SpecT", bound=Spec)
 
-Kind = Literal["methods", "encoders", "scores"]
+Kind = Literal["methods", "encoders", "scores", "metrics", "datasets"]
 
 
 class Registry:
@@ -44,6 +44,8 @@ class Registry:
         self._methods = Catalogue("method", _only(MethodSpec, offers), unavailable)
         self._encoders = Catalogue("encoder", _only(EncoderSpec, offers), unavailable)
         self._scores = Catalogue("score", _only(ScoreSpec, offers), unavailable)
+        self._metrics = Catalogue("metric", _only(MetricSpec, offers), unavailable)
+        self._datasets = Catalogue("dataset", _only(DatasetSpec, offers), unavailable)
 
     @classmethod
     def discover(
@@ -104,12 +106,24 @@ class Registry:
         """The scores."""
         return self._scores
 
+    @property
+    def metrics(self) -> Catalogue[MetricSpec]:
+        """The metrics."""
+        return self._metrics
+
+    @property
+    def datasets(self) -> Catalogue[DatasetSpec]:
+        """The datasets."""
+        return self._datasets
+
     def catalogue(self, kind: Kind) -> Catalogue[Spec]:
         """Get the catalogue of one kind by its name."""
         by_kind: dict[Kind, Catalogue[Spec]] = {
             "methods": self._methods,
             "encoders": self._encoders,
             "scores": self._scores,
+            "metrics": self._metrics,
+            "datasets": self._datasets,
         }
         return by_kind[kind]
 
@@ -122,7 +136,8 @@ class Registry:
     def problems(self) -> tuple[Problem, ...]:
         """What is wrong: first the plugins that failed, then the names that two distributions offer."""
         failed = tuple(info.problem for info in self._plugins if info.problem is not None)
-        return (*failed, *self._methods.contests(), *self._encoders.contests(), *self._scores.contests())
+        kinds = (self.catalogue(kind) for kind in get_args(Kind))
+        return (*failed, *(problem for catalogue in kinds for problem in catalogue.contests()))
 
     @property
     def hook(self) -> HookRelay:
@@ -149,9 +164,8 @@ class Registry:
 def _load(info: PluginInfo, entry_point: EntryPoint, hooks: Hooks, others: Sequence[Offer[Spec]]) -> list[Offer[Spec]]:
     hooks.register(info, entry_point.load())
     try:
-        specs: list[Spec] = [*hooks.methods(info), *hooks.encoders(info), *hooks.scores(info)]
         own: list[Offer[Spec]] = []
-        for spec in specs:
+        for spec in hooks.declarations(info):
             offer = Offer(info, spec)
             _check_unclaimed(offer, [*others, *own])
             own.append(offer)

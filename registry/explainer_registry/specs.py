@@ -1,16 +1,17 @@
-"""Specs: what a plugin declares about a method, an encoder or a score, without importing its code."""
+"""Specs: what a plugin declares about a method, an encoder or another kind of thing, without importing its code."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 from explainer_registry.errors import RegistryError, did_you_mean, listed
 from explainer_registry.schema import Schema, setting_names
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
 CAPABILITIES = ("features", "readout", "classes", "companion", "attention", "stream", "gradient")
 """What an encoder can offer and a method can need."""
@@ -133,6 +134,45 @@ class ScoreSpec(Spec):
     """A scalar that gradients flow from; see `Spec` for the arguments."""
 
     noun: ClassVar[str] = "score"
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricSpec(Spec):
+    """A measurement of a map against a true mask.
+
+    Args:
+        name: See `Spec`.
+        schema: See `Spec`.
+        factory: See `Spec`.
+        summary: See `Spec`.
+        reference: The citation of the definition.
+
+    Raises:
+        RegistryError: A field is not what it should be.
+    """
+
+    noun: ClassVar[str] = "metric"
+
+    reference: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetSpec(Spec):
+    """Pictures with true masks; see `Spec` for the arguments."""
+
+    noun: ClassVar[str] = "dataset"
+
+
+SPECS: Mapping[str, type[Spec]] = MappingProxyType(
+    {
+        "methods": MethodSpec,
+        "encoders": EncoderSpec,
+        "scores": ScoreSpec,
+        "metrics": MetricSpec,
+        "datasets": DatasetSpec,
+    }
+)
+"""What each kind of thing is declared with; the hook that declares it is ``explainer_`` and its name here."""
 
 
 def _matches(pattern: re.Pattern[str], value: object) -> bool:

@@ -324,7 +324,9 @@ def test_a_plugin_may_come_after_the_class(site, face):
 def test_an_unknown_kind():
     with pytest.raises(RegistryError) as caught:
         Choice("method")
-    assert str(caught.value) == ("no kind named 'method'; did you mean 'methods'? (kinds: methods, encoders, scores)")
+    assert str(caught.value) == (
+        "no kind named 'method'; did you mean 'methods'? (kinds: methods, encoders, scores, metrics, datasets)"
+    )
 
 
 def valid(model: type[BaseModel], document: object) -> bool:

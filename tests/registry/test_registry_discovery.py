@@ -8,7 +8,8 @@ import pytest
 from explainer_registry import PluginInfo, Problem, Registry, RegistryError
 
 HOOKS = (
-    "explainer_after_explanation, explainer_before_explanation, explainer_encoders, explainer_methods, explainer_scores"
+    "explainer_after_explanation, explainer_before_explanation, explainer_datasets, explainer_encoders, "
+    "explainer_methods, explainer_metrics, explainer_scores"
 )
 
 GOOD = """
