@@ -1,4 +1,4 @@
-"""Writes the tables of methods, encoders and scores into README.md, from what the plugins declare.
+"""Writes the tables of methods, encoders, metrics and datasets into README.md, from what the plugins declare.
 
 python docs/tables.py
 """
@@ -27,9 +27,13 @@ def tables(found: Registry) -> dict[str, str]:
         for name, spec in found.methods.items()
     ]
     encoders = [f"| `{name}` | {spec.summary} |" for name, spec in found.encoders.items()]
+    metrics = [f"| `{name}` | {spec.summary} | {spec.reference} |" for name, spec in found.metrics.items()]
+    datasets = [f"| `{name}` | {spec.summary} |" for name, spec in found.datasets.items()]
     return {
         "methods": "\n".join(["| method | needs | summary | reference |", "|---|---|---|---|", *methods]),
         "encoders": "\n".join(["| encoder | takes |", "|---|---|", *encoders]),
+        "metrics": "\n".join(["| metric | measures | reference |", "|---|---|---|", *metrics]),
+        "datasets": "\n".join(["| dataset | holds |", "|---|---|", *datasets]),
     }
 
 

@@ -20,7 +20,12 @@ from explainer_registry.schema import our_error, read_settings
 _NOT_EMPTY: dict[str, JsonValue] = {"minItems": 1}
 
 
-def _a_list(value: object) -> object:
+def a_list(value: object) -> object:
+    """Take a list or tuple that is not empty, before pydantic looks at its entries.
+
+    Raises:
+        PydanticCustomError: It is something else.
+    """
     # Not left to min_length, which pydantic also reports where the only entry is wrong.
     if isinstance(value, (list, tuple)) and value:
         return cast("object", value)
@@ -30,8 +35,13 @@ def _a_list(value: object) -> object:
     )
 
 
-def _a_list_or_nothing(value: object) -> object:
-    return None if value is None else _a_list(value)
+def a_list_or_nothing(value: object) -> object:
+    """Take what `a_list` takes, or None.
+
+    Raises:
+        PydanticCustomError: It is something else.
+    """
+    return None if value is None else a_list(value)
 
 
 def _a_target(value: object) -> object:
@@ -67,30 +77,34 @@ def _with_library(value: object) -> object:
     return value
 
 
+Model = Annotated[Selected, Choice("encoders", shorthand="model"), BeforeValidator(_with_library)]
+"""A model: a name such as "timm:resnet50", or a mapping with name and settings."""
+
+Methods = Annotated[tuple[Annotated[Selected, Choice("methods")], ...] | None, BeforeValidator(a_list_or_nothing)]
+"""Methods by name, or as mappings with name and settings."""
+
 Target = Annotated[int | str | tuple[str, ...], BeforeValidator(_a_target)]
 
 
 class Run(Schema):
     """A run: pictures, a model, and what to explain."""
 
-    pictures: Annotated[tuple[str, ...], BeforeValidator(_a_list)] = Field(
+    pictures: Annotated[tuple[str, ...], BeforeValidator(a_list)] = Field(
         json_schema_extra=_NOT_EMPTY,
         description="Paths or patterns (street/*.jpg, street/**/*.png), relative to the folder of this file.",
     )
-    model: Annotated[Selected, Choice("encoders", shorthand="model"), BeforeValidator(_with_library)] = Field(
+    model: Model = Field(
         description="The model: 'timm:resnet50', 'open_clip:ViT-B-16/laion2b_s34b_b88k', or a mapping with "
         "name and settings. Paths in the settings are relative to where the command is run.",
     )
-    targets: Annotated[tuple[Target, ...] | None, BeforeValidator(_a_list_or_nothing)] = Field(
+    targets: Annotated[tuple[Target, ...] | None, BeforeValidator(a_list_or_nothing)] = Field(
         None,
         json_schema_extra=_NOT_EMPTY,
         description="What is asked of every picture: class indices, class names, texts, or lists of texts "
         "that are averaged. A number in quotes is text. By default the top class, or the whole embedding of a "
         "model without classes.",
     )
-    methods: Annotated[
-        tuple[Annotated[Selected, Choice("methods")], ...] | None, BeforeValidator(_a_list_or_nothing)
-    ] = Field(
+    methods: Methods = Field(
         None,
         json_schema_extra=_NOT_EMPTY,
         description="Names of methods, or mappings with name and settings. By default the best that fits the model.",

@@ -8,13 +8,16 @@ from typing import Any
 
 import click
 
+from explainer.cli.bench import bench
 from explainer.cli.explaining import explain, run
-from explainer.cli.listing import encoders, methods, plugins, schema, scores
+from explainer.cli.listing import datasets, encoders, methods, metrics, plugins, schema, scores
 from explainer.cli.looking import demo, inspect
 from explainer_registry import ExplainerError
 
 _DISABLED = "EXPLAINER_DISABLE_PLUGINS"
 _BAD_REQUEST = 2
+_STOPPED = {"": "stopped; the pictures listed above are complete", "bench": "stopped; nothing is written"}
+"""What is said of what is there when a command is ended early, by its name."""
 _INTERRUPTED = 130  # what shells report for a command that Ctrl-C ended
 
 
@@ -33,13 +36,13 @@ class _Commands(click.Group):
         except ExplainerError as error:
             raise _Refused(_for_a_shell(str(error))) from error
         except KeyboardInterrupt:
-            click.echo("stopped; the pictures listed above are complete", err=True)
+            click.echo(_STOPPED.get(ctx.invoked_subcommand or "", _STOPPED[""]), err=True)
             ctx.exit(_INTERRUPTED)
 
 
 def _for_a_shell(message: str) -> str:
     """Say how the settings that a message speaks of are written on the command line."""
-    of_model = re.search(r"\b(checkpoint|pretrained|size|classes|layout|device|num_classes)=", message)
+    of_model = re.search(r"(?<![\w.])(checkpoint|pretrained|size|classes|layout|device|num_classes)=", message)
     if of_model is None:
         return message
     return f"{message}\n(on the command line: --set model.{of_model[1]}=...)"
@@ -65,5 +68,5 @@ def main(disabled: tuple[str, ...]) -> None:
         os.environ[_DISABLED] = ",".join([*filter(None, [os.environ.get(_DISABLED)]), *disabled])
 
 
-for _command in (explain, run, inspect, methods, encoders, scores, plugins, schema, demo):
+for _command in (explain, run, inspect, bench, methods, encoders, scores, metrics, datasets, plugins, schema, demo):
     main.add_command(_command)

@@ -47,6 +47,28 @@ def scores() -> None:
 
 
 @click.command()
+def metrics() -> None:
+    """List the metrics: how a map is measured against a true mask."""
+    catalogue = registry().metrics
+    table(
+        ("metric", "summary", "reference", "from"),
+        [(name, spec.summary, spec.reference, catalogue.source(name)) for name, spec in catalogue.items()],
+    )
+    _warn_of_problems()
+
+
+@click.command()
+def datasets() -> None:
+    """List the datasets: where pictures with true masks come from."""
+    catalogue = registry().datasets
+    table(
+        ("dataset", "summary", "from"),
+        [(name, spec.summary, catalogue.source(name)) for name, spec in catalogue.items()],
+    )
+    _warn_of_problems()
+
+
+@click.command()
 def plugins() -> None:
     """List the plugins: what each offers, and what is wrong with those that failed."""
     found = registry().plugins

@@ -13,11 +13,9 @@ from explainer_registry import Selected, registry
 from explainer_registry.errors import did_you_mean, listed
 from explainer_registry.schema import setting_names
 
-_MODEL = "model."
-
 
 def read_settings(given: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read the values of `--set`.
+    """Read the values of `--set` where they are about a model and methods.
 
     Args:
         given: Each "key=value"; the value is YAML, such as 7, false, null or [336, 448].
@@ -28,21 +26,37 @@ def read_settings(given: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]
     Raises:
         click.BadParameter: One of them is not of this form, or a key is given twice.
     """
-    model: dict[str, Any] = {}
-    method: dict[str, Any] = {}
+    settings = settings_by_owner(given, ("model",))
+    return settings["model"], settings[""]
+
+
+def settings_by_owner(given: Sequence[str], owners: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Read the values of `--set`.
+
+    Args:
+        given: Each "key=value"; the value is YAML, such as 7, false, null or [336, 448].
+        owners: What keys may begin with, with a dot behind it.
+
+    Returns:
+        For each owner its settings; those without an owner under "".
+
+    Raises:
+        click.BadParameter: One of them is not of this form, or a key is given twice.
+    """
+    settings: dict[str, dict[str, Any]] = {owner: {} for owner in (*owners, "")}
     for text in given:
         key, equals, value = text.partition("=")
-        own = model if key.startswith(_MODEL) else method
-        name = key.removeprefix(_MODEL)
+        head, dot, rest = key.partition(".")
+        owner, name = (head, rest) if dot and head in owners else ("", key)
         if not equals or not name:
             raise _bad(f"'{text}' is not of the form key=value, such as depth=7 or model.size=[336,448]")
-        if name in own:
+        if name in settings[owner]:
             raise _bad(f"'{key}' is given twice")
         try:
-            own[name] = yaml.safe_load(value)
+            settings[owner][name] = yaml.safe_load(value)
         except yaml.YAMLError:
             raise _bad(f"the value in '{text}' is not valid YAML; put it in quotes: {key}=\"'...'\"") from None
-    return model, method
+    return settings
 
 
 def choose_methods(names: Sequence[str], settings: Mapping[str, Any]) -> tuple[Selected, ...] | None:

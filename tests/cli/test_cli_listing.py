@@ -59,6 +59,7 @@ def test_encoders_are_listed(explainer) -> None:
     assert [columns(line)[:2] for line in lines[1:]] == [
         ["demo", "none"],
         ["open_clip", "open_clip"],
+        ["stickers", "none"],
         ["timm", "timm"],
         ["torch", "torch"],
         ["transformers", "transformers"],
@@ -69,6 +70,25 @@ def test_scores_are_listed(explainer) -> None:
     lines = explainer("scores").stdout.splitlines()
 
     assert [line.split()[0] for line in lines] == ["score", "log_prob", "logit", "prob"]
+
+
+def test_metrics_are_listed(explainer) -> None:
+    lines = explainer("metrics").stdout.splitlines()
+
+    assert columns(lines[0]) == ["metric", "summary", "reference", "from"]
+    assert [line.split()[0] for line in lines[1:]] == ["average_precision", "energy", "iou", "iou_best", "pointing"]
+    assert columns(lines[5])[1:3] == [
+        "Whether the hottest pixel is on the object.",
+        "Zhang et al. 2018, arXiv:1608.00507; tolerance 0",
+    ]
+
+
+def test_datasets_are_listed(explainer) -> None:
+    lines = explainer("datasets").stdout.splitlines()
+
+    assert columns(lines[0]) == ["dataset", "summary", "from"]
+    assert [line.split()[0] for line in lines[1:]] == ["coco", "stickers", "voc"]
+    assert columns(lines[2])[1] == registry().datasets.get("stickers").summary
 
 
 def test_plugins_are_listed_with_what_became_of_them(explainer, broken) -> None:
@@ -88,7 +108,7 @@ def test_plugins_are_listed_with_what_became_of_them(explainer, broken) -> None:
     ]
 
 
-@pytest.mark.parametrize("command", ["methods", "encoders", "scores"])
+@pytest.mark.parametrize("command", ["methods", "encoders", "scores", "metrics", "datasets"])
 def test_a_list_warns_of_plugins_that_failed(explainer, broken, command: str) -> None:
     result = explainer(command)
 
@@ -175,11 +195,14 @@ def test_help_names_every_command_and_the_exit_codes(explainer) -> None:
     text = explainer("--help").stdout
 
     assert re.findall(r"^  (\w+)  ", text.partition("Commands:")[2], flags=re.MULTILINE) == [
+        "bench",
+        "datasets",
         "demo",
         "encoders",
         "explain",
         "inspect",
         "methods",
+        "metrics",
         "plugins",
         "run",
         "schema",
@@ -228,11 +251,12 @@ class TestOwnProcess:
         [
             "main(['methods'], standalone_mode=False)",
             "main(['--help'], standalone_mode=False)",
+            "main(['bench', '--help'], standalone_mode=False)",
             "main(['schema'], standalone_mode=False)",
             "read_run(Path('run.yaml'))",
             "main(['explain', 'a.jpg', '--model', 'dmeo'], standalone_mode=False)",
         ],
-        ids=["methods", "help", "schema", "a run file", "a wrong name"],
+        ids=["methods", "help", "bench", "schema", "a run file", "a wrong name"],
     )
     def test_asking_and_checking_take_little_and_no_model_library(self, folder: Path, body: str) -> None:
         (folder / "run.yaml").write_text("pictures: [a.jpg]\nmodel: timm:resnet50\nmethods: [gem, gradcam]\n")

@@ -35,7 +35,18 @@ def heavy_modules_after(body: str, folder: Path) -> list[str]:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["methods"], ["encoders"], ["scores"], ["plugins"], ["schema"], ["explain", "--help"]],
+    [
+        ["--help"],
+        ["methods"],
+        ["encoders"],
+        ["scores"],
+        ["metrics"],
+        ["datasets"],
+        ["plugins"],
+        ["schema"],
+        ["explain", "--help"],
+        ["bench", "--help"],
+    ],
     ids=" ".join,
 )
 def test_a_question_about_the_installation_loads_no_model_library(arguments: list[str], tmp_path: Path) -> None:
