@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any
@@ -47,6 +47,10 @@ class Encoder(ABC):
         class_token_pooled: Whether the model reads only its class token at the end.
         layer: The last map, where the user names it; found by default.
         layout: How the output of `layer` is laid out, where its shape does not tell.
+
+    Attributes:
+        suited: Settings of methods, by the method's name, that take the place of the method's own defaults on this
+            model, because they were measured to suit it better. Empty unless the encoder's plugin fills it.
     """
 
     def __init__(
@@ -68,6 +72,7 @@ class Encoder(ABC):
         self.weights = weights
         self.warnings = tuple(warnings)
         self.readout = readout
+        self.suited: Mapping[str, Mapping[str, Any]] = {}
         self._class_token_pooled = class_token_pooled
         self._layer = layer
         self._layout: Layout | None = layout

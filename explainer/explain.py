@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from explainer.encoder import Encoder, EncoderError, image_size
 from explainer.explanation import Explanation
 from explainer.hooks import HookManager
-from explainer.inspection import Inspection, MethodFit, default_method, fits, inspect, misfit
+from explainer.inspection import Inspection, MethodFit, default_method, fits, inspect, misfit, suited
 from explainer.pictures import Batch, read
 from explainer.proof import Proof, prove
 from explainer.provenance import Provenance
 from explainer.score import Score
-from explainer.selection import ConfigError, select
+from explainer.selection import ConfigError, select, with_defaults
 from explainer.session import check, weights_of
 from explainer.target import Targets, parse
 from explainer_registry import ExplainerError, MethodSpec, Schema, Selected, registry
@@ -185,7 +185,8 @@ class Explainer:
             raise MethodError(f"no method fits {self.encoder.name} ({told}); ex.inspect() shows what was found")
         if isinstance(name, Mapping):
             name = _with_layer_name(self.encoder.model, cast("Mapping[str, Any]", name))
-        return select("methods", name, _with_layer_name(self.encoder.model, options))
+        selected = select("methods", name, _with_layer_name(self.encoder.model, options))
+        return with_defaults(selected, suited(selected.name, self.encoder))
 
     def _score(self, score: str | Selected | Score, spec: MethodSpec) -> tuple[Score, str]:
         if isinstance(score, (str, Selected)):
@@ -237,7 +238,7 @@ class Explainer:
             method={"name": selected.name, **selected.options.model_dump(mode="json")},
             layer=chosen or (choice.layer if choice else None),
             score=targets.score_name,
-            versions=_versions(),
+            versions=versions(),
             warnings=(*self.encoder.warnings, *((APPROXIMATE,) if approximate else ()), *targets.notes),
         )
 
@@ -323,7 +324,8 @@ def _encoder_of(module: nn.Module) -> str:
 
 
 @cache
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
+    """Give the versions of the distributions that maps depend on, of those that are installed."""
     found: dict[str, str] = {}
     for name in DISTRIBUTIONS:
         try:

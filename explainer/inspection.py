@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 from explainer.embedder import Embedder
 from explainer.encoder import Encoder
@@ -39,6 +39,7 @@ class MethodFit:
         reason: What is missing; empty where it fits.
         default: Whether it is the one that is used where none is named.
         summary: What it does.
+        suited: Settings that take the place of its own defaults on this model.
     """
 
     name: str
@@ -46,6 +47,7 @@ class MethodFit:
     reason: str
     default: bool
     summary: str
+    suited: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,8 @@ class Inspection:
         width = max((len(fit.name) for fit in self.methods), default=0)
         for fit in self.methods:
             mark = "default" if fit.default else "fits" if fit.fits else "no"
-            lines.append(f"  {fit.name:<{width}}  {mark:<7}  {fit.summary if fit.fits else fit.reason}")
+            suited = "".join(f" [{key}={value}]" for key, value in fit.suited.items())
+            lines.append(f"  {fit.name:<{width}}  {mark:<7}  {fit.summary + suited if fit.fits else fit.reason}")
         lines.append(f"layers       {', '.join(_outermost(self.layers)) or 'none'}")
         return "\n".join(lines)
 
@@ -148,12 +151,22 @@ def fits(encoder: Encoder) -> list[MethodFit]:
     Returns:
         One entry for each method, by name.
     """
-    catalogue = registry().methods
     default = default_method(encoder)
-    return [
-        MethodFit(name, not lacking(spec, encoder), lacking(spec, encoder), name == default, spec.summary)
-        for name, spec in catalogue.items()
-    ]
+    found: list[MethodFit] = []
+    for name, spec in registry().methods.items():
+        missing = lacking(spec, encoder)
+        found.append(MethodFit(name, not missing, missing, name == default, spec.summary, suited(name, encoder)))
+    return found
+
+
+def suited(method: str, encoder: Encoder) -> Mapping[str, Any]:
+    """Give the settings that take the place of a method's own defaults on a model.
+
+    Args:
+        method: Name of the method, "gem" or "distribution/gem".
+        encoder: The wrapped model.
+    """
+    return encoder.suited.get(method.rpartition("/")[2], {})
 
 
 def lacking(spec: MethodSpec, encoder: Encoder) -> str:

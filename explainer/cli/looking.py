@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 from pydantic.fields import FieldInfo
 from pydantic_core import to_json
 
 from explainer.cli.explaining import Teller
-from explainer.cli.output import aligned, progress
+from explainer.cli.output import aligned, progress, warn
 from explainer.cli.settings import read_settings
-from explainer.demo import ENCODER, explain_photographs
+from explainer.demo import PHOTOGRAPHS, SCENES, Shown, explain_photographs, explain_scenes, load_models
+from explainer.job import Drawing, Result
+from explainer.naming import counted
 from explainer.selection import select
 from explainer_registry import MethodSpec, registry
+from explainer_registry.errors import listed
 
 _UNPROVEN = 1
 
@@ -45,11 +52,11 @@ def inspect(context: click.Context, model: str, settings: tuple[str, ...], metho
         report = str(explainer.inspect())
     click.echo(report)
     if spec is not None:
-        from explainer.inspection import lacking
+        from explainer.inspection import lacking, suited
 
         missing = lacking(spec, explainer.encoder)
         click.echo(f"method {method} {'does not fit: ' + missing if missing else 'fits'}")
-        _show_settings(spec)
+        _show_settings(spec, suited(spec.name, explainer.encoder))
     if prove:
         with progress("proving the layout"):
             proof = explainer.prove()
@@ -68,23 +75,46 @@ def inspect(context: click.Context, model: str, settings: tuple[str, ...], metho
     help="Folder for what is written.",
 )
 def demo(out: Path) -> None:
-    """Explain three photographs with a small real network; both come with the package."""
-    teller, grids = Teller("logit"), list[Path]()
-    for shown in explain_photographs(out):
-        click.echo(shown.picture.name)
-        for name, share in shown.classes:
-            click.echo(f"  {share:5.1%}  {name}")
-        teller.tell(shown.result, "its maps")
-        grids += shown.result.grids
-    click.echo(f"in {out}: a folder for each photograph with its overlays, a grid of all and the maps as .npz")
-    click.echo(f"next: look at {grids[0]}, then explain a picture of your own:")
-    click.echo(f"  explainer explain PICTURE --model {ENCODER} --out maps")
-    click.echo("  explainer inspect timm:resnet50")
+    """Explain photographs, and prompts on scenes of stickers, with small real models; all come with the package."""
+    models, missing = load_models()
+    teller, photographs, scenes = Teller("logit"), list[Result](), list[Result]()
+    if PHOTOGRAPHS in models:
+        for shown in explain_photographs(models[PHOTOGRAPHS], out):
+            _tell_best(shown)
+            teller.tell(shown.result, "its maps")
+            photographs.append(shown.result)
+    if SCENES in models:
+        for shown in explain_scenes(models[SCENES], out):
+            _tell_best(shown)
+            teller.tell(replace(shown.result, drawings=()), _summary(shown.result.drawings))
+            scenes.append(shown.result)
+    click.echo(f"in {out}: a folder for each picture with its overlays, a grid of all and the maps as .npz")
+    if photographs:
+        click.echo(f"next: look at {photographs[0].grids[0]}, then explain a picture of your own:")
+        click.echo(f"  explainer explain PICTURE --model {PHOTOGRAPHS} --out maps")
+        click.echo("  explainer inspect timm:resnet50")
+    if scenes:
+        click.echo(f"next: look at {scenes[0].grids[0]}, then ask a scene for something else:")
+        scene = shlex.quote(str(scenes[0].picture))
+        click.echo(f'  explainer explain {scene} --model {SCENES} --target "a mouse" --out maps')
+    for reason in missing:
+        warn(reason)
 
 
-def _show_settings(spec: MethodSpec) -> None:
+def _tell_best(shown: Shown) -> None:
+    click.echo(shown.picture.name)
+    for name, share in shown.classes:
+        click.echo(f"  {share:5.1%}  {name}")
+
+
+def _summary(drawings: Sequence[Drawing]) -> str:
+    prompts = listed(dict.fromkeys(drawing.label for drawing in drawings))
+    return f"maps of {prompts} by {counted(len({drawing.method for drawing in drawings}), 'method')}"
+
+
+def _show_settings(spec: MethodSpec, suited: Mapping[str, Any]) -> None:
     rows = [
-        (f"{field.alias or name}={_default(field)}", field.description or "")
+        (f"{field.alias or name}={suited.get(name, _default(field))}", field.description or "")
         for name, field in spec.schema.model_fields.items()
     ]
     for line in aligned(rows) or ["no settings"]:

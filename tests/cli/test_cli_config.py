@@ -90,12 +90,12 @@ def test_numbers_in_quotes_are_text_and_lists_are_one_target(folder: Path) -> No
             "pictures: [a.jpg]\nmodel: resnet50\n",
             "run.yaml:2: model: 'resnet50' does not say which library the model comes from; put its encoder "
             "in front, such as 'open_clip:resnet50' or 'timm:resnet50' or 'transformers:resnet50' "
-            "(encoders: demo, open_clip, timm, torch, transformers)",
+            "(encoders: demo, open_clip, stickers, timm, torch, transformers)",
         ),
         (
             "pictures: [a.jpg]\nmodel: tim:resnet50\n",
-            "run.yaml:2: model: no encoder named 'tim'; did you mean 'timm'? (available: demo, open_clip, timm, torch, "
-            "transformers)",
+            "run.yaml:2: model: no encoder named 'tim'; did you mean 'timm'? (available: demo, open_clip, "
+            "stickers, timm, torch, transformers)",
         ),
         (
             "pictures: [a.jpg]\nmodel:\n  name: timm\n  model: resnet50\n  pretraind: false\n",
@@ -290,5 +290,5 @@ def test_a_model_without_its_library_is_an_error() -> None:
         "'vit_base_patch16_224' does not say which library the model comes from; put its encoder in front, "
         "such as 'open_clip:vit_base_patch16_224' or 'timm:vit_base_patch16_224' or "
         "'transformers:vit_base_patch16_224' "
-        "(encoders: demo, open_clip, timm, torch, transformers)"
+        "(encoders: demo, open_clip, stickers, timm, torch, transformers)"
     )

@@ -201,12 +201,13 @@ NO_METHOD_LIKE = "(available: cam, gem, gradcam, key_key, query_key, query_query
         (
             ["--model", "resnet50"],
             "'resnet50' does not say which library the model comes from; put its encoder in front, such as "
-            "'open_clip:resnet50' or 'timm:resnet50' or 'transformers:resnet50' (encoders: demo, open_clip, timm, "
-            "torch, transformers)",
+            "'open_clip:resnet50' or 'timm:resnet50' or 'transformers:resnet50' (encoders: demo, open_clip, "
+            "stickers, timm, torch, transformers)",
         ),
         (
             ["--model", "dmeo"],
-            "no encoder named 'dmeo'; did you mean 'demo'? (available: demo, open_clip, timm, torch, transformers)",
+            "no encoder named 'dmeo'; did you mean 'demo'? (available: demo, open_clip, stickers, timm, torch, "
+            "transformers)",
         ),
         (["--model", "demo", "--set", "model.size=3"], "size: no such setting of 'demo' (settings: none)"),
         (

@@ -42,8 +42,8 @@ class Own(nn.Module):
 def test_a_name_without_its_library() -> None:
     assert message(lambda: explainer.wrap("resnet50")) == (
         "'resnet50' does not say which library the model comes from; put its encoder in front, such as "
-        "'open_clip:resnet50' or 'timm:resnet50' or 'transformers:resnet50' (encoders: demo, open_clip, timm, torch, "
-        "transformers)"
+        "'open_clip:resnet50' or 'timm:resnet50' or 'transformers:resnet50' (encoders: demo, open_clip, stickers, "
+        "timm, torch, transformers)"
     )
 
 
@@ -52,9 +52,10 @@ def test_a_name_without_its_library() -> None:
     [
         (
             "tim:resnet50",
-            "no encoder named 'tim'; did you mean 'timm'? (available: demo, open_clip, timm, torch, transformers)",
+            "no encoder named 'tim'; did you mean 'timm'? (available: demo, open_clip, stickers, timm, torch, "
+            "transformers)",
         ),
-        ("keras:resnet50", "no encoder named 'keras' (available: demo, open_clip, timm, torch, transformers)"),
+        ("jax:resnet50", "no encoder named 'jax' (available: demo, open_clip, stickers, timm, torch, transformers)"),
         ("timm:", "'timm:' lacks the model after ':'; say 'timm:<model>'"),
         ("timm", "model: 'timm' needs this setting and has no default for it"),
     ],
@@ -112,7 +113,7 @@ def test_another_encoder_can_be_named() -> None:
 
 def test_an_encoder_that_does_not_exist() -> None:
     assert message(lambda: explainer.wrap(classifier(), encoder="tim")) == (
-        "no encoder named 'tim'; did you mean 'timm'? (available: demo, open_clip, timm, torch, transformers)"
+        "no encoder named 'tim'; did you mean 'timm'? (available: demo, open_clip, stickers, timm, torch, transformers)"
     )
 
 
