@@ -63,34 +63,40 @@ def test_the_numbers_are_those_of_the_training() -> None:
     assert hashlib.sha256(" ".join(numbered).encode()).hexdigest() == NUMBERED
 
 
+HOT_DOGS = "; did you mean 'bread' or 'pizza' or 'hotdog' or 'dog'?"
+
+
 @pytest.mark.parametrize(
-    ("text", "word", "hint"),
+    ("text", "unknown", "hint"),
     [
         ("a piza", "piza", "; did you mean 'pizza'?"),
         ("cats", "cats", "; did you mean 'cat'?"),
-        ("a cat and two Dogs", "two", ""),
+        ("a cat and two Dogs", "two, dogs", "; did you mean 'dog'?"),
         ("buses", "buses", "; did you mean 'bus'?"),
         ("foxes", "foxes", "; did you mean 'fox'?"),
         ("watches", "watches", "; did you mean 'watch'?"),
         ("dresses", "dresses", "; did you mean 'dress'?"),
         ("grape", "grape", "; did you mean 'grapes'?"),
-        ("an ice cream", "ice", "; did you mean 'icecream'?"),
+        ("an ice cream", "ice, cream", "; did you mean 'icecream'?"),
         ("a hot-dog", "hot", "; did you mean 'hotdog'?"),
-        ("a sail boat", "sail", "; did you mean 'sailboat'?"),
+        ("a sail boat", "sail, boat", "; did you mean 'sailboat'?"),
         ("a boat", "boat", "; did you mean 'sailboat'?"),
         ("trees", "trees", "; did you mean 'palm tree' or 'christmas tree'?"),
         ("balls", "balls", "; did you mean 'soccer ball'?"),
-        ("a doughnut with cheries", "with", ""),
+        ("a doughnut with cheries", "with, cheries", "; did you mean 'cherries' or 'cheese'?"),
         ("cheries", "cheries", "; did you mean 'cherries' or 'cheese'?"),
         ("a zebra", "zebra", ""),
-        ("chat noir", "chat", "; did you mean 'cat'?"),
-        ("ein Bär", "ein", ""),
+        ("two Red piza and two hot dogs", "two, red, piza, hot, dogs", HOT_DOGS),
+        ("chat noir", "chat, noir", "; did you mean 'cat'?"),
+        ("ein Bär", "ein, bär", ""),
         ("a dress1", "dress1", "; did you mean 'dress'?"),
     ],
 )
-def test_a_word_that_was_never_learnt(text: str, word: str, hint: str) -> None:
+def test_words_that_were_never_learnt(text: str, unknown: str, hint: str) -> None:
+    words = unknown.split(", ")
+    named = f"the word{'s' if len(words) > 1 else ''} {', '.join(map(repr, words))}"
     assert message(lambda: tokenize(["a cat", text])) == (
-        f"the sticker model has never learnt the word '{word}' of the prompt '{text}'{hint} {KNOWN}"
+        f"the sticker model has never learnt {named} of the prompt '{text}'{hint} {KNOWN}"
     )
 
 

@@ -74,13 +74,12 @@ def _numbers(text: str) -> list[int]:
     words = re.findall(r"[^\W_]+", text.lower())
     if not words:
         raise TargetError(f"the prompt {shown(text)} holds no word; name what to look for, such as 'a cat'")
-    for place, word in enumerate(words):
-        if word not in vocabulary():
-            raise TargetError(
-                f"the sticker model has never learnt the word {shown(word)} of the prompt {shown(text)}"
-                f"{_hint(words, place)} ('{ALL_NOUNS}' lists the {len(nouns())} nouns; "
-                f"besides them it knows {', '.join(FILLERS)})"
-            )
+    if unknown := [place for place, word in enumerate(words) if word not in vocabulary()]:
+        raise TargetError(
+            f"the sticker model has never learnt {_named(words, unknown)} of the prompt {shown(text)}"
+            f"{_hint(words, unknown)} ('{ALL_NOUNS}' lists the {len(nouns())} nouns; "
+            f"besides them it knows {', '.join(FILLERS)})"
+        )
     if len(words) > LENGTH - 2:
         raise TargetError(
             f"the sticker model reads {LENGTH - 2} words, and the prompt {shown(text)} has {len(words)}; shorten it"
@@ -88,18 +87,24 @@ def _numbers(text: str) -> list[int]:
     return [vocabulary()[word] for word in words]
 
 
-def _hint(words: Sequence[str], place: int) -> str:
-    """Offer the nouns that are nearest to a word that is not known."""
+def _named(words: Sequence[str], places: Sequence[int]) -> str:
+    different = dict.fromkeys(shown(words[place]) for place in places)
+    return f"the word{'s' if len(different) > 1 else ''} {', '.join(different)}"
+
+
+def _hint(words: Sequence[str], places: Sequence[int]) -> str:
+    """Offer the nouns that are nearest to the words that are not known."""
     spellings = dict.fromkeys(spelling for noun in nouns() for spelling in (noun, *noun.split()))
-    near = _nearest(words, place, spellings)
+    near = [other for place in places for other in _nearest(words, place, spellings)]
     meant = dict.fromkeys(noun for other in near for noun in nouns() if other in (noun, *noun.split()))
     return f"; did you mean {' or '.join(map(repr, meant))}?" if meant else ""
 
 
 def _nearest(words: Sequence[str], place: int, spellings: Iterable[str]) -> list[str]:
     word = words[place]
-    parted = ["".join(words[start : start + 2]) for start in (max(place - 1, 0), place)]  # "hot dog"
-    if same := [spelling for spelling in spellings if spelling in (*parted, word.removesuffix("s"))]:
+    parted = ["".join(words[start : start + 2]) for start in (max(place - 1, 0), place)]  # "hot dogs"
+    singular = [written.removesuffix("s") for written in (*parted, word)]
+    if same := [spelling for spelling in spellings if spelling in (*parted, *singular)]:
         return same
     if len(word) >= _TELLING and (longer := [spelling for spelling in spellings if word in spelling]):
         return longer[:_OFFERED]
