@@ -159,7 +159,7 @@ def library_missing(name: str) -> str:
         name: What was given as a model.
     """
     encoders = registry().encoders
-    if ":" in name or name in encoders or did_you_mean(name, encoders):
+    if ":" in name or name in encoders or name in encoders.unavailable or did_you_mean(name, encoders):
         return ""
     heads = [head for head, spec in encoders.items() if "model" in setting_names(spec.schema)]
     examples = " or ".join(f"'{head}:{name}'" for head in heads if head != "torch")

@@ -52,7 +52,7 @@ class Catalogue(Generic[SpecT]):
         self, noun: str, offers: Iterable[Offer[SpecT]] = (), unavailable: Mapping[str, str] | None = None
     ) -> None:
         self.noun = noun
-        self._unavailable = dict(unavailable or {})
+        self.unavailable = dict(unavailable or {})
         self._by_name: dict[str, list[Offer[SpecT]]] = defaultdict(list)
         self._by_qualified: dict[str, Offer[SpecT]] = {}
         for offer in offers:
@@ -159,8 +159,8 @@ class Catalogue(Generic[SpecT]):
             offers = self._by_name[name]
             releases = " and ".join(offer.plugin.release for offer in offers)
             raise RegistryError(f"{self.noun} '{name}' is offered by {releases}; {self._way_out(offers)}")
-        if name in self._unavailable:
-            raise RegistryError(f"no {self.noun} named '{name}'; {self._unavailable[name]}")
+        if name in self.unavailable:
+            raise RegistryError(f"no {self.noun} named '{name}'; {self.unavailable[name]}")
         near = did_you_mean(name, self._by_qualified if "/" in name else {**self._by_name, **self._listed()})
         raise RegistryError(f"no {self.noun} named '{name}'{near} (available: {listed(self.names())})")
 

@@ -129,6 +129,17 @@ def test_a_method_of_a_plugin_that_is_off_is_explained(explainer, broken) -> Non
     )
 
 
+def test_an_encoder_of_a_plugin_that_is_off_is_explained(explainer) -> None:
+    with use(Registry.discover(disabled=["stickers"])):
+        result = explainer("explain", "cat.jpg", "--model", "stickers")
+
+    assert result.exit_code == 2
+    assert result.stderr == (
+        "Error: no encoder named 'stickers'; the plugin of that name is switched off: "
+        f"vision-explainer {version('vision-explainer')} (stickers)\n"
+    )
+
+
 def test_the_schema_is_json(explainer) -> None:
     schema = json.loads(explainer("schema").stdout)
 
