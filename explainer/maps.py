@@ -56,17 +56,23 @@ def measured_map(
 
 
 def anchored_attention(
-    encoder: Encoder, images: Tensor, targets: Targets, block: AttentionStep, point: tuple[float, float] | None = None
+    encoder: Encoder,
+    images: Tensor,
+    targets: Targets,
+    block: AttentionStep,
+    point: tuple[float, float] | None = None,
+    anchors: Tensor | None = None,
 ) -> tuple[list[AttentionCall], Tensor, Grid]:
     """Run the model once and read one block's attention, together with the patches whose attention is wanted.
 
     Args:
-        encoder: Needs attention; without a point, a readout.
+        encoder: Needs attention; without a point or anchors, a readout.
         images: [B, 3, H, W].
         targets: The targets of the call; they learn what the model said.
         block: A dense attention of the model.
-        point: The anchor as (x, y) in [0, 1] of the model's input; None for the patch most similar to each
-            target.
+        point: The anchor as (x, y) in [0, 1] of the model's input.
+        anchors: The anchors as cells [B, T] of the last map, where there is no point; None for the patch most similar
+            to each target.
 
     Returns:
         The attentions of the block (one, unless it attends head by head), the anchors as tokens [B, T], and the
@@ -81,8 +87,11 @@ def anchored_attention(
         attention = intercept(hooks, only={block.name}, owners={block.name})
         tap = hooks.tap(encoder.last_map(images).layer)
         targets.scores(encoder.forward(images, hooks))
-        cells = last.to_columns(tap.value)
-        anchors = _anchors(point, encoder, cells, grid if point else last, targets)
+        if point is not None:
+            anchors = _at(point, grid, (len(images), len(targets))).to(tap.value.device)
+        elif anchors is None:
+            cells = last.to_columns(tap.value)
+            anchors = encoder.needed_readout.similarities(cells, targets.directions).argmax(dim=-1)
     if point is None and not last.same_cells(grid):
         anchors = _moved(anchors, last, grid)
     return attention.calls, anchors + grid.prefix, grid
@@ -93,18 +102,14 @@ def cells_to_maps(values: Tensor, grid: Grid) -> Tensor:
     return values.reshape(*values.shape[:-1], grid.height, grid.width)
 
 
-def _anchors(
-    point: tuple[float, float] | None, encoder: Encoder, cells: Tensor, grid: Grid, targets: Targets
-) -> Tensor:
-    if point is None:
-        return encoder.needed_readout.similarities(cells, targets.directions).argmax(dim=-1)
+def _at(point: tuple[float, float], grid: Grid, shape: tuple[int, int]) -> Tensor:
     x, y = point
     if not (0 <= x <= 1 and 0 <= y <= 1):
         raise LayerError(
             f"the anchor point ({x:g}, {y:g}) is not on the picture: x and y are shares of the model's input, from "
             "0 (left, top) to 1 (right, bottom)"
         )
-    return torch.full((cells.shape[0], len(targets)), grid.cell_at(x, y), device=cells.device)
+    return torch.full(shape, grid.cell_at(x, y))
 
 
 def _moved(cells: Tensor, grid: Grid, to: Grid) -> Tensor:

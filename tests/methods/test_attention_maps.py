@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
+import timm
 import torch
 from oracles import (
     anchor_row,
@@ -37,6 +38,9 @@ from oracles.helpers import (
 )
 from oracles.towers import Tower, additive_bias, first_norm, qkv
 from torch import Tensor
+
+import explainer
+from explainer.explain import MethodError
 
 from .common import explained
 
@@ -82,10 +86,41 @@ def test_open_clip_at_a_point(name: str, kind: str) -> None:
 def test_open_clip_at_the_patch_most_like_the_target(kind: str, block: int) -> None:
     model, directions, images = clip_model("small"), random_directions(2, 48), random_images(3, 32)
     ex = explained(model)
-    maps = ex(images, directions, method={"name": kind, "block": block}).maps
+    maps = ex(images, directions, method={"name": kind, "block": block, "anchor": "similarity"}).maps
     anchors = best_patches(patch_text_similarity_open_clip(model, images, directions))
     tower = open_clip_tower(model.visual, images)
     assert_same_maps(maps, expected_rows(tower, kind, block, anchors).mean(dim=2))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_open_clip_at_the_hottest_patch_of_gem(kind: str) -> None:
+    model, directions, images = clip_model("small"), random_directions(2, 48), random_images(3, 32)
+    ex = explained(model)
+    maps = ex(images, directions, method={"name": kind, "block": 2, "anchor": "gem"}).maps
+    anchors = ex(images, directions, method="gem").maps.flatten(2).argmax(dim=-1)
+    assert not anchors.equal(best_patches(patch_text_similarity_open_clip(model, images, directions)))
+    tower = open_clip_tower(model.visual, images)
+    assert_same_maps(maps, expected_rows(tower, kind, 2, anchors).mean(dim=2))
+
+
+def test_gem_finds_the_anchors_of_models_that_read_text() -> None:
+    ex, images, words = explainer.wrap("stickers"), random_images(2, 96), ["a cat", "a pizza"]
+    by = {
+        anchor: ex(images, words, method={"name": "key_key", "anchor": anchor}).maps for anchor in ("gem", "similarity")
+    }
+    assert not by["gem"].equal(by["similarity"])
+    assert ex(images, words, method="key_key").maps.equal(by["gem"])
+    at_a_point = ex(images, words, method={"name": "key_key", "point": POINT, "anchor": "gem"}).maps
+    assert at_a_point.equal(ex(images, words, method={"name": "key_key", "point": POINT}).maps)
+
+
+def test_gem_cannot_find_the_anchors_of_every_model() -> None:
+    ex = explainer.wrap(timm.create_model("test_vit", num_classes=3), size=160)
+    ex.encoder.capabilities = ex.encoder.capabilities - {"stream"}
+    with pytest.raises(MethodError) as caught:
+        ex(random_images(1, 160), [0], method="query_key", anchor="gem")
+    assert str(caught.value).startswith("anchor=gem cannot be had: method 'gem' does not fit timm:")
+    assert str(caught.value).endswith("; use anchor=similarity, or give a point")
 
 
 @pytest.mark.parametrize("mode", [nullcontext, torch.no_grad, torch.inference_mode], ids=lambda m: m.__name__)
@@ -157,7 +192,7 @@ def test_points_on_a_rectangle(point: tuple[float, float], cell: tuple[int, int]
 @pytest.mark.parametrize("kind", KINDS)
 def test_open_clip_real_size(kind: str) -> None:
     model, directions, images = clip_model("vit_b_16"), random_directions(2, 512), random_images(2, 224)
-    maps = explained(model)(images, directions, method=kind).maps
+    maps = explained(model)(images, directions, method={"name": kind, "anchor": "similarity"}).maps
     anchors = best_patches(patch_text_similarity_open_clip(model, images, directions))
     tower = open_clip_tower(model.visual, images)
     assert_same_maps(maps, expected_rows(tower, kind, -1, anchors).mean(dim=2))

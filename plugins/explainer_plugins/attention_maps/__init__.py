@@ -16,8 +16,12 @@ class AttentionMap(Schema):
     block: int = Field(-1, description="Which attention block; negative numbers count from the last.")
     point: tuple[float, float] | None = Field(
         None,
-        description="The anchor as (x, y) in [0, 1] of the model's input, from its top left corner; by default the "
-        "patch that is most similar to the target.",
+        description="The anchor as (x, y) in [0, 1] of the model's input, from its top left corner.",
+    )
+    anchor: Literal["gem", "similarity"] | None = Field(
+        None,
+        description="Where no point is given: the hottest patch of GEM's map, or the patch most similar to the target. "
+        "By default GEM's for models that read text, whose similarity often comes out opposite, where it fits.",
     )
     heads: Literal["mean", "each"] = Field("mean", description="Average the heads, or give a map of each.")
 

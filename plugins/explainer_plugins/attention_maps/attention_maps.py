@@ -10,9 +10,13 @@ from torch import Tensor
 
 from explainer.attention import AttentionCall, rows_of
 from explainer.encoder import Encoder, image_size
+from explainer.explain import MethodError
+from explainer.inspection import misfit, suited
 from explainer.layout import Grid
 from explainer.maps import anchored_attention, cells_to_maps
+from explainer.selection import select, with_defaults
 from explainer.target import Targets
+from explainer_registry import registry
 
 if TYPE_CHECKING:
     from explainer_plugins.attention_maps import AttentionMap
@@ -56,7 +60,7 @@ def attention_map(config: AttentionMap, encoder: Encoder, images: Tensor, target
 
     Args:
         config: Block, anchor, and whether to average the heads.
-        encoder: Needs attention, and a readout to find the anchors.
+        encoder: Needs attention, and a readout to find the anchors; for GEM's, a residual stream.
         images: [B, 3, H, W].
         targets: T targets.
         rows: Which weights.
@@ -66,11 +70,29 @@ def attention_map(config: AttentionMap, encoder: Encoder, images: Tensor, target
 
     Raises:
         LayerError: There is no such block.
+        MethodError: GEM was asked to find the anchors, and does not fit the model.
     """
     block = encoder.geometry(image_size(images)).block(config.block)
-    calls, anchors, grid = anchored_attention(encoder, images, targets, block, config.point)
+    found_by_gem = config.point is None and _by_gem(config, encoder)
+    cells = _hottest(encoder, images, targets) if found_by_gem else None
+    calls, anchors, grid = anchored_attention(encoder, images, targets, block, config.point, cells)
     found = torch.cat([rows(call, anchors) for call in calls], dim=1)
     return maps_of_rows(found, config.heads, grid, targets)
+
+
+def _by_gem(config: AttentionMap, encoder: Encoder) -> bool:
+    if config.anchor is None:
+        return encoder.capabilities >= {"companion", "stream"} and "gem" in registry().methods
+    if config.anchor == "gem" and (reason := misfit("gem", encoder)):
+        raise MethodError(f"anchor=gem cannot be had: {reason}; use anchor=similarity, or give a point")
+    return config.anchor == "gem"
+
+
+def _hottest(encoder: Encoder, images: Tensor, targets: Targets) -> Tensor:
+    """Find the cells [B, T] of the last map where GEM's maps are highest."""
+    gem = with_defaults(select("methods", "gem"), suited("gem", encoder))
+    maps: Tensor = registry().methods.load("gem")(gem.options, encoder, images, targets)
+    return maps.flatten(2).argmax(dim=-1)
 
 
 def maps_of_rows(rows: Tensor, heads: str, grid: Grid, targets: Targets) -> Tensor:
