@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 DATA = files("explainer_plugins.stickers") / "data"
 
-SUITED: Mapping[str, Mapping[str, Any]] = {"gem": {"temperature": 10.0}, "self_self": {"temperature": 20.0, "depth": 5}}
+SUITED: Mapping[str, Mapping[str, Any]] = {"gem": {"temperature": 10.0}, "self_self": {"temperature": 20.0}}
 """Settings of methods, chosen by training/stickers/suit.py on drawings of the hands that the model is trained on."""
 
 
