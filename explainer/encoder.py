@@ -248,9 +248,18 @@ class Encoder(ABC):
         """Choose the last map before the model pools, for images of this size.
 
         Raises:
-            LayerError: The model has no map.
+            LayerError: The model has no map, or it cannot be told on so small images.
         """
-        return self._mapped(self.geometry(image_size(images)).last)
+        size, own = image_size(images), self.preprocess.size
+        last = self._mapped(self.geometry(size).last)
+        # On a few cells, shapes tell little. What the readout was made for has one width, whatever the size.
+        usual = None if self.readout is None or size == own else self.geometry(own).last
+        if usual is not None and usual.channels != last.channels:
+            raise LayerError(
+                f"on an input of {size[0]} x {size[1]} the last map of {self.name} cannot be told from its other "
+                f"layers; give larger pictures, such as {own[0]} x {own[1]}"
+            )
+        return last
 
     def gradient_map(self, images: Tensor) -> Choice:
         """Choose the last map whose cells all reach the output, for images of this size.

@@ -12,6 +12,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 import explainer
+from explainer.testing import tiny_vit
 
 from .common import message, resnet, small
 
@@ -118,3 +119,12 @@ def test_a_size_that_is_no_multiple_of_the_patch() -> None:
     )
     assert message(lambda: explainer.wrap(vit(), size=(200, 300))) == text
     assert message(lambda: explainer.wrap(vit())(random_images(1, 200, 300), 1)) == text
+
+
+def test_pictures_of_one_cell_are_refused_where_the_last_map_cannot_be_told() -> None:
+    ex = explainer.wrap(tiny_vit())
+    for method in ("cam", "gem", "similarity"):
+        assert message(lambda method=method: ex(torch.zeros(1, 3, 8, 8), [0], method=method)) == (
+            "on an input of 8 x 8 the last map of timm:vit_tiny_patch16_224 cannot be told from its other layers; give "
+            "larger pictures, such as 32 x 32"
+        )
