@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from explainer.session import session
+from explainer.testing.clean import snapshot as snapshot
 
 X = torch.tensor([[1.0, -2.0, 0.5], [0.3, 0.2, -1.0]])
 """Two inputs of `line`."""
@@ -71,40 +71,6 @@ def layers(model: nn.Module) -> list[list[str]]:
         [name for name, _ in model.named_parameters()],
         [name for name, _ in model.named_buffers()],
     ]
-
-
-def snapshot(model: nn.Module) -> dict[str, Any]:
-    """Everything of a model that an explanation must leave as it was.
-
-    Hooks, modes, flags and other attributes of every module; identity, version, type and gradient of every
-    parameter and buffer; the contents of every mapping that the model keeps.
-    """
-    seen: dict[str, Any] = {}
-    for name, module in model.named_modules(remove_duplicate=False):
-        for key, value in vars(module).items():
-            seen[f"{name}.{key}"] = _fixed(value)
-    tensors = [*model.named_parameters(remove_duplicate=False), *model.named_buffers(remove_duplicate=False)]
-    for name, tensor in tensors:
-        gradient = None if tensor.grad is None else (id(tensor.grad), tensor.grad._version)
-        seen[f"{name} tensor"] = (
-            id(tensor),
-            tensor.data_ptr() if tensor.device.type == "cpu" else 0,
-            tensor._version,
-            tensor.dtype,
-            tensor.requires_grad,
-            gradient,
-            tuple(vars(tensor)),
-        )
-    return seen
-
-
-def _fixed(value: Any) -> Any:
-    """What a value is now, in a form that later changes do not reach."""
-    if isinstance(value, dict):
-        return {key: _fixed(part) for key, part in value.items()}
-    if isinstance(value, (set, list, tuple)):
-        return [type(value).__name__, *map(id, value)]
-    return value if isinstance(value, (bool, int, float, str, type(None))) else id(value)
 
 
 def network() -> nn.Sequential:
