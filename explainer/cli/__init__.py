@@ -12,6 +12,7 @@ from explainer.cli.bench import bench
 from explainer.cli.explaining import explain, run
 from explainer.cli.listing import datasets, encoders, methods, metrics, plugins, schema, scores
 from explainer.cli.looking import demo, inspect
+from explainer.cli.new_plugin import new_plugin_command
 from explainer_registry import ExplainerError
 
 _DISABLED = "EXPLAINER_DISABLE_PLUGINS"
@@ -68,5 +69,8 @@ def main(disabled: tuple[str, ...]) -> None:
         os.environ[_DISABLED] = ",".join([*filter(None, [os.environ.get(_DISABLED)]), *disabled])
 
 
-for _command in (explain, run, inspect, bench, methods, encoders, scores, metrics, datasets, plugins, schema, demo):
+for _command in (
+    *(explain, run, inspect, bench, methods, encoders, scores, metrics, datasets, plugins, schema, demo),
+    new_plugin_command,
+):
     main.add_command(_command)

@@ -205,7 +205,7 @@ def test_the_version_is_told(explainer) -> None:
 def test_help_names_every_command_and_the_exit_codes(explainer) -> None:
     text = explainer("--help").stdout
 
-    assert re.findall(r"^  (\w+)  ", text.partition("Commands:")[2], flags=re.MULTILINE) == [
+    assert re.findall(r"^  ([\w-]+)  ", text.partition("Commands:")[2], flags=re.MULTILINE) == [
         "bench",
         "datasets",
         "demo",
@@ -214,6 +214,7 @@ def test_help_names_every_command_and_the_exit_codes(explainer) -> None:
         "inspect",
         "methods",
         "metrics",
+        "new-plugin",
         "plugins",
         "run",
         "schema",

@@ -46,6 +46,7 @@ def heavy_modules_after(body: str, folder: Path) -> list[str]:
         ["schema"],
         ["explain", "--help"],
         ["bench", "--help"],
+        ["new-plugin", "zebra", "--kind", "encoder"],
     ],
     ids=" ".join,
 )
