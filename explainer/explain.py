@@ -37,6 +37,9 @@ APPROXIMATE = (
 )
 """What is said of a result that rests on a readout that is not exact."""
 
+_OF_A_LAYER = {"features", "readout", "attention", "stream"}
+"""Methods that need one of these read a layer; others look at what goes in and what comes out."""
+
 
 class MethodError(ExplainerError):
     """A method that does not fit the model, or that gave something else than maps."""
@@ -200,10 +203,10 @@ class Explainer:
             raise ConfigError(
                 f"a score is a name ({', '.join(registry().scores)}) or a function of an Answer; got {shown(score)}"
             )
-        if (callable(score) or name != "logit") and "gradient" not in spec.needs:
+        if (callable(score) or name != "logit") and not spec.reads_score:
             raise MethodError(
-                f"method '{spec.name}' takes no gradient, so score='{name}' would change nothing; leave the score "
-                "out, or use a method that does, such as gradcam"
+                f"method '{spec.name}' does not read the score, so score='{name}' would change nothing; leave the "
+                "score out, or use a method that does, such as gradcam"
             )
         return named, name
 
@@ -230,6 +233,8 @@ class Explainer:
         needs = registry().methods.get(selected.name).needs
         geometry = self.encoder.geometry(image_size(images))
         choice = geometry.gradient if "gradient" in needs else geometry.last
+        if not needs & _OF_A_LAYER:
+            choice = None
         chosen = getattr(selected.options, "layer", None)
         approximate = "readout" in needs and self.encoder.readout is not None and not self.encoder.readout.exact
         return Provenance(

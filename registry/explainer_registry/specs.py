@@ -75,6 +75,8 @@ class MethodSpec(Spec):
         summary: See `Spec`.
         needs: The capabilities an encoder must have, out of `CAPABILITIES`.
         reference: The citation of the paper, e.g. ``"Zhou et al. 2016, arXiv:1512.04150"``.
+        reads_score: Whether the map depends on which score is chosen, as those of gradients and of covered pictures
+            do; by default whether it needs gradients.
         default_rank: The default method of an encoder is the fitting one of highest rank; None: never.
         default_with: Capabilities the encoder must have besides for the rank to count.
 
@@ -86,6 +88,7 @@ class MethodSpec(Spec):
 
     needs: frozenset[str]
     reference: str
+    reads_score: bool | None = None
     default_rank: int | None = None
     default_with: frozenset[str] = frozenset()
 
@@ -101,6 +104,8 @@ class MethodSpec(Spec):
                 )
             # A plain set is what authors write; the frozen kind keeps the spec hashable.
             object.__setattr__(self, field, capabilities)
+        if self.reads_score is None:
+            object.__setattr__(self, "reads_score", "gradient" in self.needs)
 
 
 @dataclass(frozen=True, kw_only=True)

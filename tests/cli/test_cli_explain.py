@@ -253,7 +253,7 @@ NO_METHOD_LIKE = "(available: cam, gem, gradcam, key_key, query_key, query_query
         ),
         (
             ["--model", "demo", "--method", "cam", "--score", "prob"],
-            "method 'cam' takes no gradient, so score='prob' would change nothing; leave the score out, or "
+            "method 'cam' does not read the score, so score='prob' would change nothing; leave the score out, or "
             "use a method that does, such as gradcam",
         ),
         (["--model", "demo", "--out", "cat.jpg"], "'cat.jpg' is a file; the results need a folder"),

@@ -46,7 +46,7 @@ class _Gradient:
     """A method that takes gradients, as far as scores are concerned."""
 
     name = "gradient"
-    needs = frozenset({"gradient"})
+    reads_score = True
 
 
 def slopes(scores: Tensor, outputs: Tensor) -> Tensor:
@@ -300,8 +300,8 @@ def test_a_score_with_a_method_that_takes_no_gradient(
     classifier: explainer.Explainer, method: str, score: Any, name: str
 ) -> None:
     assert message(lambda: classifier(random_images(2, 64), 3, method=method, score=score)) == (
-        f"method '{method}' takes no gradient, so score='{name}' would change nothing; leave the score out, or use a "
-        "method that does, such as gradcam"
+        f"method '{method}' does not read the score, so score='{name}' would change nothing; leave the score out, "
+        "or use a method that does, such as gradcam"
     )
 
 

@@ -45,9 +45,16 @@ def test_a_method_keeps_what_it_was_given():
         "summary": "Self-self attention.",
         "needs": frozenset({"attention", "readout"}),
         "reference": "Bousselham et al. 2024",
+        "reads_score": False,
         "default_rank": 3,
         "default_with": frozenset({"companion"}),
     }
+
+
+def test_gradients_are_those_of_the_score():
+    assert method(needs={"features", "gradient"}).reads_score is True
+    assert method(needs=set(), reads_score=True).reads_score is True
+    assert method().reads_score is False
 
 
 def test_defaults():

@@ -28,6 +28,7 @@ def explainer_methods() -> Iterable[MethodSpec]:
             factory="explainer_occlusion.occlusion:run",
             summary="How much the score falls when a square covers the place; slow, and true of any model.",
             needs=frozenset(),
+            reads_score=True,
             reference="Zeiler & Fergus 2014, arXiv:1311.2901",
         )
     ]

@@ -33,3 +33,15 @@ def test_squares_that_reach_over_the_edge_are_cut_off() -> None:
 
     assert e.maps.shape == (1, 1, 2, 2)
     torch.testing.assert_close(e.maps, e.maps[..., :1, :1].expand_as(e.maps))
+
+
+def test_the_score_is_what_falls_and_no_layer_is_named() -> None:
+    torch.manual_seed(0)
+    ex = explainer.wrap(nn.Sequential(nn.Flatten(), nn.Linear(3 * 8 * 8, 2)), size=(8, 8))
+    image, covered = torch.randn(1, 3, 8, 8), torch.zeros(1, 3, 8, 8)
+
+    e = ex(image, 1, method="occlusion", patch=16, stride=8, score="prob")
+
+    expected = ex.encoder.model(image).softmax(dim=1) - ex.encoder.model(covered).softmax(dim=1)
+    torch.testing.assert_close(e.maps[0, 0, 0], expected[0, 1:])
+    assert (e.provenance.score, e.provenance.layer) == ("prob", None)
