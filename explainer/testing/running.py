@@ -95,14 +95,15 @@ def output(encoder: Encoder, images: Tensor) -> Tensor:
 
 
 def difference(maps: Tensor, others: Tensor) -> float:
-    """Give the largest difference between maps, in units of the range of the second.
+    """Give the largest difference between maps, in units of the wider of their ranges.
 
     Args:
         maps: Any shape.
         others: The same shape.
     """
     one, two = maps.double().cpu(), others.double().cpu()
-    scale = max(float(two.max() - two.min()), float(two.abs().max()) * 1e-3, 1e-30)
+    widest = max(float(values.max() - values.min()) for values in (one, two))
+    scale = max(widest, float(two.abs().max()) * 1e-3, 1e-30)
     return float((one - two).abs().max()) / scale
 
 
