@@ -32,11 +32,13 @@ def tables(found: Registry) -> dict[str, str]:
     encoders = [f"| `{name}` | {spec.summary} |" for name, spec in found.encoders.items()]
     metrics = [f"| `{name}` | {spec.summary} | {spec.reference} |" for name, spec in found.metrics.items()]
     datasets = [f"| `{name}` | {spec.summary} |" for name, spec in found.datasets.items()]
+    views = [f"| `{name}` | {spec.summary} |" for name, spec in found.views.items()]
     return {
         "methods": "\n".join(["| method | needs | summary | reference |", "|---|---|---|---|", *methods]),
         "encoders": "\n".join(["| encoder | takes |", "|---|---|", *encoders]),
         "metrics": "\n".join(["| metric | measures | reference |", "|---|---|---|", *metrics]),
         "datasets": "\n".join(["| dataset | holds |", "|---|---|", *datasets]),
+        "views": "\n".join(["| view | draws |", "|---|---|", *views]),
     }
 
 

@@ -86,6 +86,10 @@ Methods = Annotated[tuple[Annotated[Selected, Choice("methods")], ...] | None, B
 Target = Annotated[int | str | tuple[str, ...], BeforeValidator(_a_target)]
 
 
+Views = Annotated[tuple[Annotated[Selected, Choice("views")], ...], BeforeValidator(a_list)]
+"""Views by name, or as mappings with name and settings."""
+
+
 class Run(Schema):
     """A run: pictures, a model, and what to explain."""
 
@@ -112,6 +116,11 @@ class Run(Schema):
     score: Annotated[Selected, Choice("scores")] = Field(
         default_factory=lambda: select("scores", "logit"),
         description="The number that is explained; logit by default.",
+    )
+    views: Views = Field(
+        default_factory=lambda: (select("views", "overlay"),),
+        json_schema_extra=_NOT_EMPTY,
+        description="How each map is drawn: names of views, or mappings with name and settings; overlay by default.",
     )
     templates: str | tuple[str, ...] | None = Field(
         None,

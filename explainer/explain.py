@@ -121,11 +121,11 @@ class Explainer:
             asked = parse(targets, self.encoder, templates)
             function, name = self._score(score, spec)
             question = Targets(self.encoder, asked, len(batch.images), function, name)
-            registry().notify_before(Request(self.encoder, batch.images, question, selected))
+            registry().notify_before_explanation(Request(self.encoder, batch.images, question, selected))
             run: MethodFunction = registry().methods.load(selected.name)
             maps = run(selected.options, self.encoder, batch.images, question)
             explanation = self._explanation(maps, batch, question, selected)
-            registry().notify_after(explanation)
+            registry().notify_after_explanation(explanation)
             return explanation
 
     def methods(self) -> list[MethodFit]:

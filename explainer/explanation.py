@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from io import BytesIO
 from pathlib import Path
+from typing import Any
 
 import torch
 from PIL import Image
@@ -18,7 +19,8 @@ from explainer.frame import Frame
 from explainer.heat import Interpolation, Normalisation, lay
 from explainer.naming import counted, listing, place, target_place
 from explainer.provenance import Provenance
-from explainer_registry.errors import ExplainerError
+from explainer.selection import select
+from explainer_registry import ExplainerError, Selected
 
 _SHOWN = 8  # warnings or columns shown of a long list
 
@@ -121,6 +123,26 @@ class Explanation:
             ExplainerError: There is no such target, picture, colour map or normalisation.
         """
         return views.overlay(self, target, picture, alpha=alpha, colormap=colormap, normalize=normalize)
+
+    def draw(
+        self, view: str | Selected, target: int | str | None = None, picture: int = 0, **options: Any
+    ) -> Image.Image:
+        """Draw one map by a view; see `explainer views`.
+
+        Args:
+            view: Name of the view, such as "spotlight", or a selection of one.
+            target: Name or number of the target; None is the first.
+            picture: Number of the picture.
+            **options: Settings of the view.
+
+        Returns:
+            An RGB picture.
+
+        Raises:
+            ExplainerError: There is no such view, setting, target or picture.
+        """
+        t, b = target_place(self.names, target, self.labels), place("picture", picture, len(self))
+        return views.draw(select("views", view, options), self._part([b], [t]))
 
     def grid(self, *, picture: int = 0, width: int = 224) -> Image.Image:
         """Draw a picture and the overlays of all targets side by side.

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from explainer.config import Run, find_pictures
-from explainer_registry import ExplainerError
+from explainer_registry import ExplainerError, registry
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -30,12 +30,14 @@ class Drawing:
 
     Attributes:
         method: Name of the method.
+        view: Name of the view.
         label: What the map is about.
         score: The explained score; None where the method needs none.
-        file: The overlay.
+        file: The drawing.
     """
 
     method: str
+    view: str
     label: str
     score: float | None
     file: Path
@@ -64,6 +66,21 @@ class Result:
     warnings: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True)
+class Outcome:
+    """What plugins are told after a run.
+
+    Attributes:
+        run: What was to be done.
+        out: The folder that everything was written to.
+        results: One for each picture, in order.
+    """
+
+    run: Run
+    out: Path
+    results: tuple[Result, ...]
+
+
 class Job:
     """A run that is ready to start: the pictures are found, and the model and the question fit each other.
 
@@ -89,6 +106,7 @@ class Job:
         self.out = folder / run.out.expanduser()
         if self.out.exists() and not self.out.is_dir():
             raise JobError(f"'{self.out}' is a file; the results need a folder")
+        _load_code(run)
         self.explainer = explainer or wrap(run.model)
         self._check()
         names = Names()
@@ -99,14 +117,19 @@ class Job:
         """Explain the pictures, in batches.
 
         Yields:
-            One result for each picture, in order. What it names is written by then.
+            One result for each picture, in order. What it names is written by then. After the last one, plugins
+            hear of all.
 
         Raises:
-            ExplainerError: The request does not work whatever the picture, or nothing can be written.
+            ExplainerError: The request does not work whatever the picture, nothing can be written, or a plugin that
+                hears of the end raised.
         """
-        size = self.run.batch
+        size, results = self.run.batch, list[Result]()
         for start in range(0, len(self.pictures), size):
-            yield from self._batch(range(start, min(start + size, len(self.pictures))))
+            for result in self._batch(range(start, min(start + size, len(self.pictures)))):
+                results.append(result)
+                yield result
+        registry().notify_after_job(Outcome(self.run, self.out, tuple(results)))
 
     def _check(self) -> None:
         """Find what does not fit before any picture is processed."""
@@ -195,12 +218,23 @@ class Job:
         for name, part in named:
             arrays += part.save(folder / f"{name}.npz")
             for t, label in enumerate(part.labels[0]):
-                file = folder / f"{names.unique(f'{slug(label)}-{name}')}.png"
-                part.overlay(t).save(file)
                 score = None if part.scores is None else float(part.scores[0, t])
-                drawings.append(Drawing(name, label, score, file))
+                for view in self.run.views:
+                    # An overlay is what is looked for under the plain name.
+                    suffix = "" if view.name == "overlay" else f"-{slug(view.name)}"
+                    file = folder / f"{names.unique(f'{slug(label)}-{name}{suffix}')}.png"
+                    part.draw(view, t).save(file)
+                    drawings.append(Drawing(name, view.name, label, score, file))
         warnings = dict.fromkeys(text for part in parts for text in _warnings(part, picture))
         return Result(picture, folder, "", tuple(drawings), tuple(grids), tuple(arrays), tuple(warnings))
+
+
+def _load_code(run: Run) -> None:
+    """Find code that cannot be imported before a model is loaded."""
+    for method in run.methods or ():
+        registry().methods.load(method.name)
+    for view in run.views:
+        registry().views.load(view.name)
 
 
 class Names:

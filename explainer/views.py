@@ -14,9 +14,12 @@ from PIL import Image
 from explainer.heat import Normalisation, lay, seen
 from explainer.naming import listing, place, target_place
 from explainer.sheet import sheet
-from explainer_registry.errors import ExplainerError
+from explainer_registry import Selected, registry
+from explainer_registry.errors import ExplainerError, shown
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from explainer.explanation import Explanation
 
 _COLORMAPS: dict[Normalisation, str] = {"minmax": "bids:inferno", "symmetric": "matplotlib:bwr"}
@@ -58,7 +61,29 @@ def overlay(
             outside 0 to 1.
     """
     t, b = target_place(explanation.names, target, explanation.labels), place("picture", picture, len(explanation))
-    return _drawn(explanation, t, _plain(explanation, b), b, alpha, colormap, normalize)
+    return _drawn(explanation, t, plain(explanation, b), b, alpha, colormap, normalize)
+
+
+def draw(view: Selected, explanation: Explanation) -> Image.Image:
+    """Draw a map by a view that a plugin offers.
+
+    Args:
+        view: Name and settings of the view.
+        explanation: Of one picture and one target.
+
+    Returns:
+        An RGB picture.
+
+    Raises:
+        ExplainerError: The view cannot be loaded, or gave something else than a picture.
+    """
+    drawn: object = registry().views.load(view.name)(view.options, explanation)
+    if not isinstance(drawn, Image.Image):
+        raise ExplainerError(
+            f"view '{view.name}' ({registry().views.source(view.name)}) has to give a PIL.Image.Image; it gave "
+            f"{shown(drawn)} ({type(drawn).__name__})"
+        )
+    return drawn.convert("RGB")
 
 
 def grid(explanations: Explanation | Sequence[Explanation], *, picture: int = 0, width: int = 224) -> Image.Image:
@@ -79,18 +104,39 @@ def grid(explanations: Explanation | Sequence[Explanation], *, picture: int = 0,
     """
     rows = [explanations] if not isinstance(explanations, Sequence) else list(explanations)
     b = _check_grid(rows, picture, width)
-    plain = _plain(rows[0], b)
-    plain = plain.resize((width, max(1, round(width * plain.height / plain.width))), Image.Resampling.LANCZOS)
-    cells = [[plain, *(_drawn(row, t, plain, b, 0.5, None, None) for t in range(len(row.names)))] for row in rows]
+    base = plain(rows[0], b)
+    base = base.resize((width, max(1, round(width * base.height / base.width))), Image.Resampling.LANCZOS)
+    cells = [[base, *(_drawn(row, t, base, b, 0.5, None, None) for t in range(len(row.names)))] for row in rows]
     agreed = len({row.labels[b] for row in rows}) == 1
     headings = ["picture", *(rows[0].labels[b] if agreed else rows[0].names)]
     return sheet(cells, headings, [row.method for row in rows])
 
 
-def _plain(explanation: Explanation, b: int) -> Image.Image:
-    """Give the picture to draw on."""
-    picture = explanation.pictures[b]
-    return Image.new("RGB", explanation.frames[b].picture, _GREY) if picture is None else picture
+def plain(explanation: Explanation, picture: int = 0) -> Image.Image:
+    """Give the picture to draw on, grey where only a tensor was explained.
+
+    Args:
+        explanation: The maps and their pictures.
+        picture: Number of the picture.
+    """
+    original = explanation.pictures[picture]
+    return Image.new("RGB", explanation.frames[picture].picture, _GREY) if original is None else original
+
+
+def coloured(values: Tensor, colormap: str) -> Image.Image:
+    """Draw values in colours.
+
+    Args:
+        values: [H, W], 0 to 1.
+        colormap: Name of a colour map of the `cmap` library.
+
+    Returns:
+        An RGB picture of as many pixels.
+
+    Raises:
+        ExplainerError: There is no such colour map.
+    """
+    return Image.fromarray(np.rint(_colours(colormap)[_levels(values.cpu().numpy())]).astype(np.uint8))
 
 
 def _drawn(
@@ -113,10 +159,13 @@ def _drawn(
     share = visible * np.float32(alpha)
     if how == "symmetric":
         share, values = share * np.abs(values), (values + 1) / 2
-    levels = np.rint(values * (_LEVELS - 1)).astype(np.uint16)
-    colours = _colours(colormap or _COLORMAPS[how])[levels]
-    plain = np.asarray(base, dtype=np.float32)
-    return Image.fromarray(np.rint(plain + share[..., None] * (colours - plain)).astype(np.uint8))
+    colours = _colours(colormap or _COLORMAPS[how])[_levels(values)]
+    below = np.asarray(base, dtype=np.float32)
+    return Image.fromarray(np.rint(below + share[..., None] * (colours - below)).astype(np.uint8))
+
+
+def _levels(values: npt.NDArray[np.floating]) -> npt.NDArray[np.uint16]:
+    return np.rint(values * (_LEVELS - 1)).astype(np.uint16)
 
 
 @lru_cache(maxsize=8)

@@ -10,7 +10,7 @@ import click
 
 from explainer.cli.bench import bench
 from explainer.cli.explaining import explain, run
-from explainer.cli.listing import datasets, encoders, methods, metrics, plugins, schema, scores
+from explainer.cli.listing import datasets, encoders, methods, metrics, plugins, schema, scores, views
 from explainer.cli.looking import demo, inspect
 from explainer.cli.new_plugin import new_plugin_command
 from explainer_registry import ExplainerError
@@ -70,7 +70,7 @@ def main(disabled: tuple[str, ...]) -> None:
 
 
 for _command in (
-    *(explain, run, inspect, bench, methods, encoders, scores, metrics, datasets, plugins, schema, demo),
+    *(explain, run, inspect, bench, methods, encoders, scores, metrics, datasets, views, plugins, schema, demo),
     new_plugin_command,
 ):
     main.add_command(_command)

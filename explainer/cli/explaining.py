@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from explainer.cli.output import aligned, progress, warn
-from explainer.cli.settings import choose_methods, read_settings, read_target
+from explainer.cli.settings import choose_methods, choose_views, read_target, settings_by_owner
 from explainer.config import Run, make_run, read_run
 from explainer.job import Drawing, Job, Result
 from explainer.naming import counted
@@ -39,9 +39,17 @@ _SOME_FAILED = 1
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
-    help="A setting of the method, or, as model.KEY=VALUE, of the model. Can be repeated.",
+    help="A setting of the method, or, as model.KEY=VALUE, score.KEY=VALUE or view.KEY=VALUE, of one of these. Can be "
+    "repeated.",
 )
 @click.option("--score", default="logit", metavar="NAME", help="What is explained; see `explainer scores`.")
+@click.option(
+    "--view",
+    "views",
+    multiple=True,
+    metavar="V",
+    help="How maps are drawn; see `explainer views`. Can be repeated. By default overlay.",
+)
 @click.option(
     "--templates",
     metavar="TEXT",
@@ -62,6 +70,7 @@ def explain(
     methods: tuple[str, ...],
     settings: tuple[str, ...],
     score: str,
+    views: tuple[str, ...],
     templates: str | None,
     out: Path,
 ) -> None:
@@ -69,13 +78,14 @@ def explain(
 
     A PICTURE is a file, or a pattern in quotes such as 'street/**/*.jpg'.
     """
-    of_model, of_methods = read_settings(settings)
+    own = settings_by_owner(settings, ("model", "score", "view"))
     fields = {
         "pictures": pictures,
-        "model": select("encoders", model, of_model),
+        "model": select("encoders", model, own["model"]),
         "targets": [read_target(text) for text in targets] or None,
-        "methods": choose_methods(methods, of_methods),
-        "score": score,
+        "methods": choose_methods(methods, own[""]),
+        "score": {"name": score, **own["score"]},
+        "views": choose_views(views, own["view"]),
         "templates": templates,
         "out": out,
     }
@@ -139,7 +149,7 @@ def _carry_out(described: Run, folder: Path) -> None:
     click.echo(f"explained {len(done)} of {counted(len(job.pictures), 'picture')}")
     if done:
         grid, arrays = done[0].grids[0], done[0].arrays[0]
-        click.echo(f"in {job.out}: a folder for each picture with its overlays, a grid of all and the maps as .npz")
+        click.echo(f"in {job.out}: a folder for each picture with its drawings, a grid of all and the maps as .npz")
         click.echo(f"next: look at {grid}; in Python, the maps: explainer.Explanation.load({str(arrays)!r})")
     if len(done) < len(job.pictures):
         click.get_current_context().exit(_SOME_FAILED)

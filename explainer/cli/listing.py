@@ -69,6 +69,17 @@ def datasets() -> None:
 
 
 @click.command()
+def views() -> None:
+    """List the views: how a map is drawn."""
+    catalogue = registry().views
+    table(
+        ("view", "summary", "from"),
+        [(name, spec.summary, catalogue.source(name)) for name, spec in catalogue.items()],
+    )
+    _warn_of_problems()
+
+
+@click.command()
 def plugins() -> None:
     """List the plugins: what each offers, and what is wrong with those that failed."""
     found = registry().plugins

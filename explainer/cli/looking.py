@@ -14,7 +14,7 @@ from pydantic_core import to_json
 
 from explainer.cli.explaining import Teller
 from explainer.cli.output import aligned, progress, warn
-from explainer.cli.settings import read_settings
+from explainer.cli.settings import settings_by_owner
 from explainer.demo import PHOTOGRAPHS, SCENES, Shown, explain_photographs, explain_scenes, load_models
 from explainer.job import Drawing, Result
 from explainer.naming import counted
@@ -39,11 +39,11 @@ _UNPROVEN = 1
 @click.pass_context
 def inspect(context: click.Context, model: str, settings: tuple[str, ...], method: str | None, prove: bool) -> None:
     """Report on a model: layers, grid, attention, and which methods fit."""
-    of_model, others = read_settings(settings)
-    if others:
-        key = next(iter(others))
+    own = settings_by_owner(settings, ("model",))
+    if own[""]:
+        key = next(iter(own[""]))
         raise click.BadParameter(f"'{key}' is no setting of a model; write model.{key}=...", param_hint="'--set'")
-    selected = select("encoders", model, of_model)
+    selected = select("encoders", model, own["model"])
     spec = registry().methods.get(method) if method else None
     with progress("loading the model"):
         from explainer.explain import wrap

@@ -11,23 +11,8 @@ import yaml
 from explainer.selection import ConfigError, select
 from explainer_registry import Selected, registry
 from explainer_registry.errors import did_you_mean, listed
+from explainer_registry.manager import Kind
 from explainer_registry.schema import setting_names
-
-
-def read_settings(given: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read the values of `--set` where they are about a model and methods.
-
-    Args:
-        given: Each "key=value"; the value is YAML, such as 7, false, null or [336, 448].
-
-    Returns:
-        The settings of the model, whose keys begin with "model.", and those of the methods.
-
-    Raises:
-        click.BadParameter: One of them is not of this form, or a key is given twice.
-    """
-    settings = settings_by_owner(given, ("model",))
-    return settings["model"], settings[""]
 
 
 def settings_by_owner(given: Sequence[str], owners: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -72,36 +57,51 @@ def choose_methods(names: Sequence[str], settings: Mapping[str, Any]) -> tuple[S
     Raises:
         ExplainerError: There is no such method or setting.
     """
-    if not names:
-        if settings:
-            key = next(iter(settings))
-            raise ConfigError(
-                f"--set {key}: say with --method which method this is for, or write model.{key} for a "
-                "setting of the model"
-            )
-        return None
-    catalogue = registry().methods
-    known = {name: _spellings(name) for name in names}
+    if names:
+        return _choose("methods", names, settings)
+    if settings:
+        key = next(iter(settings))
+        raise ConfigError(
+            f"--set {key}: say with --method which method this is for, or write model.{key} for a setting of the model"
+        )
+    return None
+
+
+def choose_views(names: Sequence[str], settings: Mapping[str, Any]) -> tuple[Selected, ...]:
+    """Choose views by name, and give each the settings that it has.
+
+    Args:
+        names: Names of views; where there is none, maps are drawn as overlays.
+        settings: By key. One that only some of the views have is given to those.
+
+    Returns:
+        The views with their validated settings.
+
+    Raises:
+        ExplainerError: There is no such view or setting.
+    """
+    return _choose("views", names or ("overlay",), settings, "view.")
+
+
+def _choose(kind: Kind, names: Sequence[str], settings: Mapping[str, Any], prefix: str = "") -> tuple[Selected, ...]:
+    schemas = {name: registry().catalogue(kind).get(name).schema for name in names}
+    known = {name: {*setting_names(schema), *schema.model_fields} for name, schema in schemas.items()}
     for key in settings:
         if not any(key in spellings for spellings in known.values()):
-            have = list(dict.fromkeys(k for name in names for k in setting_names(catalogue.get(name).schema)))
+            have = list(dict.fromkeys(f"{prefix}{k}" for schema in schemas.values() for k in setting_names(schema)))
             owners = " or ".join(f"'{name}'" for name in known)
             raise ConfigError(
-                f"--set {key}: no such setting of {owners}{did_you_mean(key, have)} (settings: {listed(have)})"
+                f"--set {prefix}{key}: no such setting of {owners}{did_you_mean(f'{prefix}{key}', have)} "
+                f"(settings: {listed(have)})"
             )
     return tuple(
-        select("methods", name, {key: value for key, value in settings.items() if key in known[name]}) for name in names
+        select(kind, name, {key: value for key, value in settings.items() if key in known[name]}) for name in names
     )
 
 
 def read_target(text: str) -> int | str:
     """Read a target as it is written in a shell: digits are the index of a class."""
     return int(text) if text.isascii() and text.isdigit() else text
-
-
-def _spellings(name: str) -> set[str]:
-    schema = registry().methods.get(name).schema
-    return {*setting_names(schema), *schema.model_fields}
 
 
 def _bad(message: str) -> click.BadParameter:

@@ -27,6 +27,7 @@ BUILT_INS: Mapping[Kind, tuple[str, str]] = MappingProxyType(
         "scores": ("scores", "logit"),
         "metrics": ("metrics", "pointing"),
         "datasets": ("stickers", "stickers"),
+        "views": ("views", "heat"),
     }
 )
 """What a new plugin is copied from: entry point and name of the smallest built-in of each kind that stands alone."""
@@ -117,6 +118,7 @@ class NewPlugin:
             "scores": f"explainer explain PICTURE --model demo --method gradcam --score {self.name}",
             "metrics": f"explainer bench --model stickers --pictures 20 --metrics {self.name}",
             "datasets": f"explainer bench --model stickers --pictures 20 --data {self.name}",
+            "views": f"explainer explain PICTURE --model demo --view {self.name}",
         }
         return ways[self.kind]
 

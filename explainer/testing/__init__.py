@@ -10,12 +10,14 @@ from explainer.testing.metric import MetricContract
 from explainer.testing.models import perturb, tiny_clip, tiny_cnn, tiny_tokenizer, tiny_vit
 from explainer.testing.plugins import fresh_registry
 from explainer.testing.score import ScoreContract
+from explainer.testing.view import ViewContract
 
 __all__ = [
     "EncoderContract",
     "MethodContract",
     "MetricContract",
     "ScoreContract",
+    "ViewContract",
     "assert_clean",
     "assert_layout",
     "fresh_registry",

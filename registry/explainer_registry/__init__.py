@@ -10,7 +10,16 @@ from explainer_registry.hookspecs import hookimpl, hookspec
 from explainer_registry.manager import Registry
 from explainer_registry.plugin import PluginInfo, Problem
 from explainer_registry.schema import Schema, field_errors
-from explainer_registry.specs import CAPABILITIES, DatasetSpec, EncoderSpec, MethodSpec, MetricSpec, ScoreSpec, Spec
+from explainer_registry.specs import (
+    CAPABILITIES,
+    DatasetSpec,
+    EncoderSpec,
+    MethodSpec,
+    MetricSpec,
+    ScoreSpec,
+    Spec,
+    ViewSpec,
+)
 
 __all__ = [
     "CAPABILITIES",
@@ -29,6 +38,7 @@ __all__ = [
     "ScoreSpec",
     "Selected",
     "Spec",
+    "ViewSpec",
     "field_errors",
     "hookimpl",
     "hookspec",

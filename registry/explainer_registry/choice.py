@@ -61,7 +61,7 @@ class Choice:
     class where only one name declares it, and `Selected`.
 
     Args:
-        kind: ``"methods"``, ``"encoders"``, ``"scores"``, ``"metrics"`` or ``"datasets"``.
+        kind: ``"methods"``, ``"encoders"``, ``"scores"``, ``"metrics"``, ``"datasets"`` or ``"views"``.
         shorthand: The setting that ``"name:value"`` sets; None: no such spelling. The first ``:`` counts.
 
     Raises:

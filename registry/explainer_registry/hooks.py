@@ -88,6 +88,14 @@ class Hooks:
         """
         self._announce(self.relay.explainer_after_explanation, explanation=explanation)
 
+    def after_job(self, outcome: object) -> None:
+        """Call ``explainer_after_job`` of every plugin.
+
+        Raises:
+            RegistryError: A plugin raised; the message names it.
+        """
+        self._announce(self.relay.explainer_after_job, outcome=outcome)
+
     def _check(self, plugin: object) -> None:
         callers = self._manager.get_hookcallers(plugin) or []
         if not callers:

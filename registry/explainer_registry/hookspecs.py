@@ -13,7 +13,7 @@ from typing import Final
 
 import pluggy
 
-from explainer_registry.specs import DatasetSpec, EncoderSpec, MethodSpec, MetricSpec, ScoreSpec
+from explainer_registry.specs import DatasetSpec, EncoderSpec, MethodSpec, MetricSpec, ScoreSpec, ViewSpec
 
 PROJECT: Final = "explainer"
 """Project name of the markers, and the entry-point group of plugins."""
@@ -88,6 +88,16 @@ def explainer_datasets() -> Iterable[DatasetSpec]:
 
 
 @hookspec
+def explainer_views() -> Iterable[ViewSpec]:
+    """Declare views: drawings of a map.
+
+    Returns:
+        The declarations, as a list or by ``yield``.
+    """
+    return ()
+
+
+@hookspec
 def explainer_before_explanation(request: object) -> None:
     """Hear that an explanation is about to be computed.
 
@@ -102,4 +112,13 @@ def explainer_after_explanation(explanation: object) -> None:
 
     Args:
         explanation: The result.
+    """
+
+
+@hookspec
+def explainer_after_job(outcome: object) -> None:
+    """Hear that a run over many pictures has ended, and everything is written.
+
+    Args:
+        outcome: The run, and what became of each picture.
     """

@@ -10,7 +10,7 @@ from explainer_registry.discovery import find_plugins, switched_off
 from explainer_registry.errors import RegistryError, describe
 from explainer_registry.hooks import Hooks
 from explainer_registry.plugin import PluginInfo, Problem
-from explainer_registry.specs import DatasetSpec, EncoderSpec, MethodSpec, MetricSpec, ScoreSpec, Spec
+from explainer_registry.specs import DatasetSpec, EncoderSpec, MethodSpec, MetricSpec, ScoreSpec, Spec, ViewSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SpecT = TypeVar("SpecT", bound=Spec)
 
-Kind = Literal["methods", "encoders", "scores", "metrics", "datasets"]
+Kind = Literal["methods", "encoders", "scores", "metrics", "datasets", "views"]
 
 
 class Registry:
@@ -46,6 +46,7 @@ class Registry:
         self._scores = Catalogue("score", _only(ScoreSpec, offers), unavailable)
         self._metrics = Catalogue("metric", _only(MetricSpec, offers), unavailable)
         self._datasets = Catalogue("dataset", _only(DatasetSpec, offers), unavailable)
+        self._views = Catalogue("view", _only(ViewSpec, offers), unavailable)
 
     @classmethod
     def discover(
@@ -116,6 +117,11 @@ class Registry:
         """The datasets."""
         return self._datasets
 
+    @property
+    def views(self) -> Catalogue[ViewSpec]:
+        """The views."""
+        return self._views
+
     def catalogue(self, kind: Kind) -> Catalogue[Spec]:
         """Get the catalogue of one kind by its name."""
         by_kind: dict[Kind, Catalogue[Spec]] = {
@@ -124,6 +130,7 @@ class Registry:
             "scores": self._scores,
             "metrics": self._metrics,
             "datasets": self._datasets,
+            "views": self._views,
         }
         return by_kind[kind]
 
@@ -141,10 +148,10 @@ class Registry:
 
     @property
     def hook(self) -> HookRelay:
-        """The hooks as pluggy offers them; `notify_before` and `notify_after` name a plugin that raises."""
+        """The hooks as pluggy offers them; those that begin with `notify_` name a plugin that raises."""
         return self._hooks.relay
 
-    def notify_before(self, request: object) -> None:
+    def notify_before_explanation(self, request: object) -> None:
         """Tell the plugins that an explanation is about to be computed.
 
         Raises:
@@ -152,13 +159,21 @@ class Registry:
         """
         self._hooks.before_explanation(request)
 
-    def notify_after(self, explanation: object) -> None:
+    def notify_after_explanation(self, explanation: object) -> None:
         """Tell the plugins that an explanation has been computed.
 
         Raises:
             RegistryError: A plugin raised; the message names it, and its exception is the cause.
         """
         self._hooks.after_explanation(explanation)
+
+    def notify_after_job(self, outcome: object) -> None:
+        """Tell the plugins that a run over many pictures has ended.
+
+        Raises:
+            RegistryError: A plugin raised; the message names it, and its exception is the cause.
+        """
+        self._hooks.after_job(outcome)
 
 
 def _load(info: PluginInfo, entry_point: EntryPoint, hooks: Hooks, others: Sequence[Offer[Spec]]) -> list[Offer[Spec]]:

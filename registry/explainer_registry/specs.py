@@ -168,6 +168,13 @@ class DatasetSpec(Spec):
     noun: ClassVar[str] = "dataset"
 
 
+@dataclass(frozen=True, kw_only=True)
+class ViewSpec(Spec):
+    """A drawing of a map; see `Spec` for the arguments."""
+
+    noun: ClassVar[str] = "view"
+
+
 SPECS: Mapping[str, type[Spec]] = MappingProxyType(
     {
         "methods": MethodSpec,
@@ -175,6 +182,7 @@ SPECS: Mapping[str, type[Spec]] = MappingProxyType(
         "scores": ScoreSpec,
         "metrics": MetricSpec,
         "datasets": DatasetSpec,
+        "views": ViewSpec,
     }
 )
 """What each kind of thing is declared with; the hook that declares it is ``explainer_`` and its name here."""

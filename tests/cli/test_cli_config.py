@@ -13,7 +13,7 @@ from explainer.config import find_pictures, make_run, read_run, run_schema
 from explainer.selection import ConfigError, select
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "example-run.yaml"
-SETTINGS = "pictures, model, targets, methods, score, templates, out, batch"
+SETTINGS = "pictures, model, targets, methods, score, views, templates, out, batch"
 
 
 def written(folder: Path, text: str) -> Path:

@@ -27,7 +27,7 @@ def test_a_picture_is_explained_by_the_default_method(explainer, cat: Path) -> N
         "cat.jpg, in maps/cat",
         "  gradcam  tiger cat  logit 9.218  tiger-cat-gradcam.png",
         "explained 1 of 1 picture",
-        "in maps: a folder for each picture with its overlays, a grid of all and the maps as .npz",
+        "in maps: a folder for each picture with its drawings, a grid of all and the maps as .npz",
         "next: look at maps/cat/grid.png; in Python, the maps: explainer.Explanation.load('maps/cat/gradcam.npz')",
     ]
     assert files(Path("maps")) == ["cat/gradcam.npz", "cat/grid.png", "cat/tiger-cat-gradcam.png"]

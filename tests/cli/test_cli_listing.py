@@ -108,7 +108,7 @@ def test_plugins_are_listed_with_what_became_of_them(explainer, broken) -> None:
     ]
 
 
-@pytest.mark.parametrize("command", ["methods", "encoders", "scores", "metrics", "datasets"])
+@pytest.mark.parametrize("command", ["methods", "encoders", "scores", "metrics", "datasets", "views"])
 def test_a_list_warns_of_plugins_that_failed(explainer, broken, command: str) -> None:
     result = explainer(command)
 
@@ -149,6 +149,7 @@ def test_the_schema_is_json(explainer) -> None:
         "targets",
         "methods",
         "score",
+        "views",
         "templates",
         "out",
         "batch",
@@ -219,6 +220,7 @@ def test_help_names_every_command_and_the_exit_codes(explainer) -> None:
         "run",
         "schema",
         "scores",
+        "views",
     ]
     assert "Exit codes: 0 done; 1 some pictures failed" in text
 

@@ -23,7 +23,7 @@ from explainer.newplugin import KINDS
 from explainer_registry import Registry, registry, use
 from explainer_registry.specs import SPECS
 
-NOUNS = ("method", "encoder", "score", "metric", "dataset")
+NOUNS = ("method", "encoder", "score", "metric", "dataset", "view")
 PLUGINS = Path(__file__).parents[2] / "plugins" / "explainer_plugins"
 SCRIPT = Path(sys.executable).with_name("explainer")
 OWN = f"vision-explainer {version('vision-explainer')}"
@@ -35,6 +35,7 @@ ORIGINALS = {
     "score": ("scores", "scores", "Logit", "logit"),
     "metric": ("metrics", "metrics", "Pointing", "pointing"),
     "dataset": ("stickers", "dataset", "StickerScenes", "stickers"),
+    "view": ("views", "views", "Heat", "heat"),
 }
 
 
@@ -146,6 +147,7 @@ class TestCommand:
             ("method", "explainer explain PICTURE --model demo --method zebra"),
             ("score", "explainer explain PICTURE --model demo --method gradcam --score zebra"),
             ("metric", "explainer bench --model stickers --pictures 20 --metrics zebra"),
+            ("view", "explainer explain PICTURE --model demo --view zebra"),
             ("dataset", "explainer bench --model stickers --pictures 20 --data zebra"),
             (
                 "encoder",
@@ -203,12 +205,12 @@ class TestCommand:
             (
                 ("zebra", "--kind", "mehtod"),
                 "no kind of plugin named 'mehtod'; did you mean 'method'? "
-                "(kinds: method, encoder, score, metric, dataset)",
+                "(kinds: method, encoder, score, metric, dataset, view)",
             ),
             (
                 ("zebra", "--kind", "methods"),
                 "no kind of plugin named 'methods'; did you mean 'method'? "
-                "(kinds: method, encoder, score, metric, dataset)",
+                "(kinds: method, encoder, score, metric, dataset, view)",
             ),
             (
                 ("registry",),
@@ -406,6 +408,14 @@ class TestWorks:
             for name in ("pointing", "zebra_metric")
         ]
         assert values[0] == values[1]
+
+    def test_view(self, loaded: Registry, net) -> None:
+        import torch
+
+        import explainer
+
+        e = explainer.wrap(net, size=(16, 24))(torch.randn(1, 3, 16, 24), [0], method="similarity")
+        assert e.draw("zebra_view") == e.draw("heat")
 
     def test_a_map_by_the_command_line(self, site: Path, cat: Path) -> None:
         done = run(

@@ -1,8 +1,9 @@
-"""A plugin whose methods, scores and metrics each break one promise; the tests of the kit catch each of them."""
+"""A plugin whose methods, scores, metrics and views each break one promise; the tests of the kit catch each of them."""
 
 from __future__ import annotations
 
 import torch
+from PIL import Image
 from pydantic import Field
 
 from explainer.maps import cells_to_maps, measured_map
@@ -10,7 +11,7 @@ from explainer_plugins.similarity.similarity import run as similarity
 from explainer_plugins.torch import Torch
 from explainer_plugins.torch.encoder import TorchEncoder
 from explainer_plugins.torch.encoder import build as build_torch
-from explainer_registry import EncoderSpec, MethodSpec, MetricSpec, Schema, ScoreSpec, hookimpl
+from explainer_registry import EncoderSpec, MethodSpec, MetricSpec, Schema, ScoreSpec, ViewSpec, hookimpl
 from explainer_registry.source import ModelSource
 
 
@@ -162,6 +163,39 @@ def build(config):
 
 NEEDS = {"reads_more_than_it_declares": {"features"}, "rounds_to_single": {"features"}}
 SCHEMAS = {"undescribed": Undescribed, "lenient": Lenient, "unwritable": Unwritable}
+
+
+def nothing(config, explanation):
+    return None
+
+
+def always_grey(config, explanation):
+    return Image.new("RGB", (8, 8), (128, 128, 128))
+
+
+def by_value(config, explanation):
+    return Image.fromarray(explanation.heat()[0, 0].clamp(0, 1).mul(255).byte().cpu().numpy())
+
+
+def scribbles(config, explanation):
+    picture = explanation.pictures[0]
+    if picture is None:
+        return explanation.overlay()
+    picture.putpixel((0, 0), (1, 2, 3))
+    return explanation.overlay()
+
+
+def rubs_out(config, explanation):
+    drawn = explanation.overlay()
+    explanation.maps.zero_()
+    return drawn
+
+
+def shakes(config, explanation):
+    return explanation.overlay(alpha=float(torch.rand(1)))
+
+
+VIEWS = [nothing, always_grey, by_value, scribbles, rubs_out, shakes]
 SCORES = [flat, centred, summed]
 METRICS = [error, share, everywhere]
 METHODS = [
@@ -219,6 +253,11 @@ def explainer_metrics():
         )
         for f in METRICS
     ]
+
+
+@hookimpl
+def explainer_views():
+    return [ViewSpec(name=f.__name__, schema=Plain, factory=f"{__name__}:{f.__name__}", summary=".") for f in VIEWS]
 
 
 @hookimpl

@@ -1,4 +1,4 @@
-"""All encoders, scores and metrics that come with the package keep their contracts; there are no exemptions."""
+"""All encoders, scores, metrics and views that come with the package keep their contracts; there are no exemptions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from explainer.testing import (
     EncoderContract,
     MetricContract,
     ScoreContract,
+    ViewContract,
     fresh_registry,
     tiny_clip,
     tiny_cnn,
@@ -17,12 +18,16 @@ from explainer.testing import (
 )
 
 with fresh_registry() as _registry:
-    ENCODERS, SCORES, METRICS = (list(kind) for kind in (_registry.encoders, _registry.scores, _registry.metrics))
+    ENCODERS, SCORES, METRICS, VIEWS = (
+        list(kind) for kind in (_registry.encoders, _registry.scores, _registry.metrics, _registry.views)
+    )
 
 for _name in SCORES:
     globals()[f"Test_score_{_name}"] = type(f"Test_score_{_name}", (ScoreContract,), {"score": _name})
 for _name in METRICS:
     globals()[f"Test_metric_{_name}"] = type(f"Test_metric_{_name}", (MetricContract,), {"metric": _name})
+for _name in VIEWS:
+    globals()[f"Test_view_{_name}"] = type(f"Test_view_{_name}", (ViewContract,), {"view": _name})
 
 
 class TestTorch(EncoderContract):

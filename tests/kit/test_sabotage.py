@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 import torch
 
-from explainer.testing import EncoderContract, MethodContract, MetricContract, ScoreContract, fresh_registry, tiny_cnn
+from explainer.testing import (
+    EncoderContract,
+    MethodContract,
+    MetricContract,
+    ScoreContract,
+    ViewContract,
+    fresh_registry,
+    tiny_cnn,
+)
 from explainer.testing.clean import UNDO
 from kit import sabotage
 
@@ -135,6 +143,42 @@ def test_scores(score: str, test: str) -> None:
 def test_metrics(metric: str, test: str) -> None:
     expected = f"metric '{metric}' (kit (no version)) {METRICS[metric, test]}"
     assert message(MetricContract, {"metric": metric}, test) == expected
+
+
+VIEWS = {
+    (
+        "nothing",
+        "test_draws_every_map",
+    ): "cannot draw a map of two signs of noise (view 'nothing' (kit (no version)) has to give a "
+    "PIL.Image.Image; it gave None (NoneType)); give every map a picture",
+    (
+        "always_grey",
+        "test_shows_where_the_heat_is",
+    ): "draws the same wherever the heat is; draw explanation.heat(normalize=...)[0, 0], laid on the picture",
+    (
+        "by_value",
+        "test_the_unit_of_heat_does_not_count",
+    ): "draws a map of two signs otherwise where all values are smaller; scale the heat by its own range: "
+    "explanation.heat(normalize='minmax'), or 'symmetric'",
+    (
+        "scribbles",
+        "test_leaves_the_explanation_as_it_was",
+    ): "draws into the picture itself (a map of two signs); work on a copy: picture.copy()",
+    (
+        "rubs_out",
+        "test_leaves_the_explanation_as_it_was",
+    ): "changes the map that it draws (a map of two signs); work on a copy: maps.clone()",
+    (
+        "shakes",
+        "test_leaves_the_explanation_as_it_was",
+    ): "draws a map of two signs otherwise the second time; leave out what is random",
+}
+
+
+@pytest.mark.parametrize(("view", "test"), VIEWS)
+def test_views(view: str, test: str) -> None:
+    expected = f"view '{view}' (kit (no version)) {VIEWS[view, test]}"
+    assert message(ViewContract, {"view": view}, test) == expected
 
 
 def test_a_method_whose_random_numbers_are_not_its_own() -> None:

@@ -42,6 +42,7 @@ def heavy_modules_after(body: str, folder: Path) -> list[str]:
         ["scores"],
         ["metrics"],
         ["datasets"],
+        ["views"],
         ["plugins"],
         ["schema"],
         ["explain", "--help"],

@@ -24,7 +24,7 @@ DONE = """\
 coffee.jpg, in maps/coffee
   occlusion  espresso  logit 11.36  espresso-occlusion.png
 explained 1 of 1 picture
-in maps: a folder for each picture with its overlays, a grid of all and the maps as .npz
+in maps: a folder for each picture with its drawings, a grid of all and the maps as .npz
 next: look at maps/coffee/grid.png; in Python, the maps: explainer.Explanation.load('maps/coffee/occlusion.npz')
 """
 

@@ -325,7 +325,7 @@ def test_an_unknown_kind():
     with pytest.raises(RegistryError) as caught:
         Choice("method")
     assert str(caught.value) == (
-        "no kind named 'method'; did you mean 'methods'? (kinds: methods, encoders, scores, metrics, datasets)"
+        "no kind named 'method'; did you mean 'methods'? (kinds: methods, encoders, scores, metrics, datasets, views)"
     )
 
 

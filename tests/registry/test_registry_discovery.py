@@ -8,8 +8,8 @@ import pytest
 from explainer_registry import PluginInfo, Problem, Registry, RegistryError
 
 HOOKS = (
-    "explainer_after_explanation, explainer_before_explanation, explainer_datasets, explainer_encoders, "
-    "explainer_methods, explainer_metrics, explainer_scores"
+    "explainer_after_explanation, explainer_after_job, explainer_before_explanation, explainer_datasets, "
+    "explainer_encoders, explainer_methods, explainer_metrics, explainer_scores, explainer_views"
 )
 
 GOOD = """
@@ -146,7 +146,7 @@ def test_a_broken_plugin_hears_no_events(site):
         + "@hookimpl\ndef explainer_before_explanation(request): request.append('heard')",
     )
     heard: list[str] = []
-    site.discover().notify_before(heard)
+    site.discover().notify_before_explanation(heard)
     assert heard == []
 
 
@@ -157,7 +157,7 @@ def test_an_exit_at_import_is_no_problem_of_the_plugin_but_an_exit(site):
 
 
 def test_an_optional_hook_of_another_release_is_no_problem(site):
-    source = GOOD + "@hookimpl(optionalhook=True)\ndef explainer_views(): ..."
+    source = GOOD + "@hookimpl(optionalhook=True)\ndef explainer_reports(): ..."
     site.install("explainer-new", new=source)
     assert site.discover().problems == ()
 

@@ -14,17 +14,22 @@ def explainer_before_explanation(request):
 @hookimpl
 def explainer_after_explanation(explanation):
     explanation.append("after {name}")
+
+@hookimpl
+def explainer_after_job(outcome):
+    outcome.append("end {name}")
 """
 
 
-def test_every_plugin_hears_both_events(site):
+def test_every_plugin_hears_every_event(site):
     site.install("explainer-a", a=LISTENER.format(name="a"))
     site.install("explainer-b", b=LISTENER.format(name="b"))
     registry = site.discover(strict=True)
     heard: list[str] = []
-    registry.notify_before(heard)
-    registry.notify_after(heard)
-    assert heard == ["before a", "before b", "after a", "after b"]
+    registry.notify_before_explanation(heard)
+    registry.notify_after_explanation(heard)
+    registry.notify_after_job(heard)
+    assert heard == ["before a", "before b", "after a", "after b", "end a", "end b"]
 
 
 def test_a_listener_need_not_take_the_argument(site):
@@ -40,26 +45,29 @@ def test_a_listener_need_not_take_the_argument(site):
             HEARD.append("before")
         """,
     )
-    site.discover(strict=True).notify_before(object())
+    site.discover(strict=True).notify_before_explanation(object())
     import explainer_a_a
 
     assert explainer_a_a.HEARD == ["before"]
 
 
-@pytest.mark.parametrize(("event", "argument"), [("before", "request"), ("after", "explanation")])
+@pytest.mark.parametrize(
+    ("event", "argument"),
+    [("before_explanation", "request"), ("after_explanation", "explanation"), ("after_job", "outcome")],
+)
 def test_a_listener_that_raises_is_named(site, event: str, argument: str):
     source = f"""
         from explainer_registry import hookimpl
 
         @hookimpl
-        def explainer_{event}_explanation({argument}):
+        def explainer_{event}({argument}):
             raise KeyError("wandb")
         """
     site.install("explainer-log", "0.4", log=source)
     registry = site.discover()
     with pytest.raises(RegistryError) as caught:
         getattr(registry, f"notify_{event}")(object())
-    assert str(caught.value) == f"explainer-log 0.4 (log): explainer_{event}_explanation() raised KeyError: 'wandb'"
+    assert str(caught.value) == f"explainer-log 0.4 (log): explainer_{event}() raised KeyError: 'wandb'"
     assert type(caught.value.__cause__) is KeyError
 
 
@@ -75,7 +83,7 @@ def test_an_interrupt_in_a_listener_passes_through(site):
         """,
     )
     with pytest.raises(KeyboardInterrupt):
-        site.discover().notify_before(object())
+        site.discover().notify_before_explanation(object())
 
 
 def test_the_hooks_can_be_called_as_pluggy_offers_them(site):
