@@ -15,6 +15,7 @@ from torch import Tensor
 
 from explainer import regions, storage, views
 from explainer.checks import check, constant_maps
+from explainer.drawn import picture as picture_of
 from explainer.frame import Frame
 from explainer.heat import Interpolation, Normalisation, lay
 from explainer.naming import counted, listing, place, target_place
@@ -139,10 +140,22 @@ class Explanation:
             An RGB picture.
 
         Raises:
-            ExplainerError: There is no such view, setting, target or picture.
+            ExplainerError: There is no such view, setting, target or picture, or the view draws something else.
+        """
+        return picture_of(select("views", view, options), self.one(target, picture))
+
+    def one(self, target: int | str | None = None, picture: int = 0) -> Explanation:
+        """Take one picture and one target.
+
+        Args:
+            target: Name or number of the target; None is the first.
+            picture: Number of the picture.
+
+        Raises:
+            ExplainerError: There is no such target or picture.
         """
         t, b = target_place(self.names, target, self.labels), place("picture", picture, len(self))
-        return views.draw(select("views", view, options), self._part([b], [t]))
+        return self._part([b], [t])
 
     def grid(self, *, picture: int = 0, width: int = 224) -> Image.Image:
         """Draw a picture and the overlays of all targets side by side.

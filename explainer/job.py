@@ -205,6 +205,7 @@ class Job:
             raise JobError(f"cannot write to '{folder}': {error.strerror or error}") from error
 
     def _write(self, picture: Path, folder: Path, parts: tuple[Explanation, ...]) -> Result:
+        from explainer.drawn import draw, save
         from explainer.views import grid
 
         names, methods = Names(), Names()
@@ -222,9 +223,9 @@ class Job:
                 for view in self.run.views:
                     # An overlay is what is looked for under the plain name.
                     suffix = "" if view.name == "overlay" else f"-{slug(view.name)}"
-                    file = folder / f"{names.unique(f'{slug(label)}-{name}{suffix}')}.png"
-                    part.draw(view, t).save(file)
-                    drawings.append(Drawing(name, view.name, label, score, file))
+                    stem = names.unique(f"{slug(label)}-{name}{suffix}")
+                    for file in save(draw(view, part.one(t)), folder, stem):
+                        drawings.append(Drawing(name, view.name, label, score, file))
         warnings = dict.fromkeys(text for part in parts for text in _warnings(part, picture))
         return Result(picture, folder, "", tuple(drawings), tuple(grids), tuple(arrays), tuple(warnings))
 

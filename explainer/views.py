@@ -14,8 +14,7 @@ from PIL import Image
 from explainer.heat import Normalisation, lay, seen
 from explainer.naming import listing, place, target_place
 from explainer.sheet import sheet
-from explainer_registry import Selected, registry
-from explainer_registry.errors import ExplainerError, shown
+from explainer_registry.errors import ExplainerError
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -62,28 +61,6 @@ def overlay(
     """
     t, b = target_place(explanation.names, target, explanation.labels), place("picture", picture, len(explanation))
     return _drawn(explanation, t, plain(explanation, b), b, alpha, colormap, normalize)
-
-
-def draw(view: Selected, explanation: Explanation) -> Image.Image:
-    """Draw a map by a view that a plugin offers.
-
-    Args:
-        view: Name and settings of the view.
-        explanation: Of one picture and one target.
-
-    Returns:
-        An RGB picture.
-
-    Raises:
-        ExplainerError: The view cannot be loaded, or gave something else than a picture.
-    """
-    drawn: object = registry().views.load(view.name)(view.options, explanation)
-    if not isinstance(drawn, Image.Image):
-        raise ExplainerError(
-            f"view '{view.name}' ({registry().views.source(view.name)}) has to give a PIL.Image.Image; it gave "
-            f"{shown(drawn)} ({type(drawn).__name__})"
-        )
-    return drawn.convert("RGB")
 
 
 def grid(explanations: Explanation | Sequence[Explanation], *, picture: int = 0, width: int = 224) -> Image.Image:

@@ -12,6 +12,7 @@ from explainer_registry.plugin import PluginInfo, Problem
 from explainer_registry.schema import Schema, field_errors
 from explainer_registry.specs import (
     CAPABILITIES,
+    SUBJECTS,
     DatasetSpec,
     EncoderSpec,
     MethodSpec,
@@ -23,6 +24,7 @@ from explainer_registry.specs import (
 
 __all__ = [
     "CAPABILITIES",
+    "SUBJECTS",
     "Catalogue",
     "Choice",
     "DatasetSpec",

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 CAPABILITIES = ("features", "readout", "classes", "companion", "attention", "stream", "gradient")
 """What an encoder can offer and a method can need."""
 
+SUBJECTS = ("explanation", "probabilities", "globe")
+"""What a view can draw: the map of one picture and target, what a model gives to classes, or values over the Earth."""
+
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _FACTORY = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 
@@ -170,9 +173,30 @@ class DatasetSpec(Spec):
 
 @dataclass(frozen=True, kw_only=True)
 class ViewSpec(Spec):
-    """A drawing of a map; see `Spec` for the arguments."""
+    """A way to draw something.
+
+    Args:
+        name: See `Spec`.
+        schema: See `Spec`.
+        factory: See `Spec`.
+        summary: See `Spec`.
+        draws: What it draws, out of `SUBJECTS`.
+
+    Raises:
+        RegistryError: A field is not what it should be.
+    """
 
     noun: ClassVar[str] = "view"
+
+    draws: str = "explanation"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.draws not in SUBJECTS:
+            raise RegistryError(
+                f"{self._label}: draws is {self.draws!r}{did_you_mean(str(self.draws), SUBJECTS)} "
+                f"(what can be drawn: {listed(SUBJECTS)})"
+            )
 
 
 SPECS: Mapping[str, type[Spec]] = MappingProxyType(

@@ -128,7 +128,9 @@ def test_what_is_no_picture_is_refused(explainer, cat: Path, own_plugin) -> None
     with pytest.raises(ExplainerError) as caught:
         Explanation.load("maps/cat/gradcam.npz").draw("words")
     assert str(caught.value).startswith("view 'words' (")
-    assert str(caught.value).endswith(") has to give a PIL.Image.Image; it gave 'a cat' (str)")
+    assert str(caught.value).endswith(
+        ") has to give a PIL.Image.Image, an Animation or a Document, or several; it gave 'a cat' (str)"
+    )
 
 
 def test_plugins_hear_of_the_end_of_a_run(explainer, cat: Path, own_plugin) -> None:

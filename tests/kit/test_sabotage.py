@@ -148,30 +148,32 @@ def test_metrics(metric: str, test: str) -> None:
 VIEWS = {
     (
         "nothing",
-        "test_draws_every_map",
+        "test_draws_everything",
     ): "cannot draw a map of two signs of noise (view 'nothing' (kit (no version)) has to give a "
-    "PIL.Image.Image; it gave None (NoneType)); give every map a picture",
+    "PIL.Image.Image, an Animation or a Document, or several; it gave None (NoneType)); draw everything, or say why "
+    "not",
     (
         "always_grey",
-        "test_shows_where_the_heat_is",
-    ): "draws the same wherever the heat is; draw explanation.heat(normalize=...)[0, 0], laid on the picture",
+        "test_shows_a_difference",
+    ): "draws the same whatever it is: where the heat is; draw explanation.heat(normalize=...)[0, 0], laid on the "
+    "picture",
     (
         "by_value",
         "test_the_unit_of_heat_does_not_count",
-    ): "draws a map of two signs otherwise where all values are smaller; scale the heat by its own range: "
+    ): "draws a map of two signs of noise otherwise where all values are smaller; scale the heat by its own range: "
     "explanation.heat(normalize='minmax'), or 'symmetric'",
     (
         "scribbles",
-        "test_leaves_the_explanation_as_it_was",
-    ): "draws into the picture itself (a map of two signs); work on a copy: picture.copy()",
+        "test_leaves_what_it_draws_as_it_was",
+    ): "changes what it draws (a map of two signs of noise); work on a copy: tensor.clone(), picture.copy()",
     (
         "rubs_out",
-        "test_leaves_the_explanation_as_it_was",
-    ): "changes the map that it draws (a map of two signs); work on a copy: maps.clone()",
+        "test_leaves_what_it_draws_as_it_was",
+    ): "changes what it draws (a map of two signs of noise); work on a copy: tensor.clone(), picture.copy()",
     (
         "shakes",
-        "test_leaves_the_explanation_as_it_was",
-    ): "draws a map of two signs otherwise the second time; leave out what is random",
+        "test_leaves_what_it_draws_as_it_was",
+    ): "draws a map of two signs of noise otherwise the second time; leave out what is random",
 }
 
 
